@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
-use gasnet_ibv::inner::{self, Preset};
+use gasnet_ibv::inner::{self, DeferredThread, Preset};
 use gasnet_ibv::{Client, Mode, Rank, exit};
 
 use crate::arguments::{answer, array_mut, check_place, no_flags, string};
@@ -15,7 +15,9 @@ use crate::collectives::Collectives;
 use crate::fail::{Fail, RESOURCE, code, ensure, must, value};
 use crate::state::{self, CLIENT, Endpoint, Objects, Peer, State, TM0, gexi_world};
 use crate::teams::Teams;
-use crate::types::{DEFER_THREADS, Flags, Handle, NodeInfo, RANK_INVALID, SegInfo, USES_GASNET1};
+use crate::types::{
+    DEFER_THREADS, Flags, Handle, NodeInfo, RANK_INVALID, SegInfo, THREAD_ROLES, USES_GASNET1,
+};
 use crate::{M, atomics};
 
 /// A handle that a call answers.
@@ -157,7 +159,11 @@ fn max_segment() -> Option<(&'static str, String)> {
 fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
     ensure!(flags & !(USES_GASNET1 | DEFER_THREADS) == 0, "unknown bits in flags {flags:#x}");
     std::hint::black_box(&IDENTIFICATION);
-    let preset = Preset { max_threads: MOST_THREADS, max_segment: max_segment() };
+    let preset = Preset {
+        max_threads: MOST_THREADS,
+        max_segment: max_segment(),
+        defer_threads: flags & DEFER_THREADS != 0,
+    };
     let (client, inner, threads) = inner::join::<M>(&name.to_string_lossy(), preset)?;
     MAX_THREADS.store(threads, Ordering::Relaxed);
     let numbers = |ranks: Vec<Rank>| ranks.iter().map(|rank| rank.0).collect::<Box<[u32]>>();
@@ -279,7 +285,38 @@ pub extern "C" fn gex_System_QueryHiddenAMConcurrencyLevel() -> c_int {
     c_int::from(state::get().is_some_and(|state| state.inner.has_receivers()))
 }
 
-/// There are no progress threads: the list is empty.
+/// `gex_ProgressThreadInfo_t`.
+#[repr(C)]
+struct ProgressThreadInfo {
+    device_list: *const c_char,
+    roles: c_uint,
+    run: extern "C" fn(*mut c_void) -> *mut c_void,
+    argument: *mut c_void,
+}
+
+impl ProgressThreadInfo {
+    fn of(thread: DeferredThread) -> Self {
+        let device = CString::new(thread.device.as_str()).unwrap_or_default();
+        let [receives, sends] = THREAD_ROLES;
+        Self {
+            device_list: device.into_raw(),
+            roles: if thread.receives { receives } else { sends },
+            run: run_progress_thread,
+            argument: Box::into_raw(Box::new(thread)).cast(),
+        }
+    }
+}
+
+/// Runs one thread of the network; does not return, since the program may not look for its end.
+extern "C" fn run_progress_thread(argument: *mut c_void) -> *mut c_void {
+    // SAFETY: the argument of its row, which a program gives once, by its promise.
+    unsafe { Box::from_raw(argument.cast::<DeferredThread>()) }.run();
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The threads that the settings ask for, usually none. The list lives as long as the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gex_System_QueryProgressThreads(
     handle: Handle,
@@ -287,7 +324,6 @@ pub unsafe extern "C" fn gex_System_QueryProgressThreads(
     info_p: *mut *const c_void,
     flags: Flags,
 ) -> c_int {
-    static NONE: AtomicU32 = AtomicU32::new(0);
     code("gex_System_QueryProgressThreads", || {
         let state = state::client(handle)?;
         no_flags(flags)?;
@@ -300,8 +336,10 @@ pub unsafe extern "C" fn gex_System_QueryProgressThreads(
         if state.threads_asked.swap(true, Ordering::Relaxed) {
             return Err(Fail::new(RESOURCE, "it was called before"));
         }
-        answer(count_p, 0);
-        answer(info_p, (&raw const NONE).cast());
+        let threads = state.inner.deferred_threads().into_iter().map(ProgressThreadInfo::of);
+        let list: &'static [ProgressThreadInfo] = Box::leak(threads.collect());
+        answer(count_p, c_uint::try_from(list.len()).unwrap_or(0));
+        answer(info_p, list.as_ptr().cast());
         Ok(())
     })
 }

@@ -23,6 +23,8 @@ pub const SEG_OFFSET: Flags = 1 << 6 | 1 << 10;
 
 pub const USES_GASNET1: Flags = 1;
 pub const DEFER_THREADS: Flags = 2;
+/// `GEX_THREAD_ROLE_RCV`, `GEX_THREAD_ROLE_SND`.
+pub const THREAD_ROLES: [c_uint; 2] = [1, 2];
 
 /// Categories of handlers, as bits that the conduit has too.
 pub const AM_SHORT: u8 = Foreign::SHORT;

@@ -51,6 +51,7 @@ pub use crate::transport::message::{
     AmMessage, AmPayload, MAX_LONG, MessageClass, max_long_alloc, max_medium,
 };
 use crate::transport::message::{Flags, Outcome};
+pub use crate::transport::net::DeferredThread;
 use crate::transport::net::NetTransport;
 pub use crate::transport::place::Place;
 use crate::transport::shm::{BarrierName, Which};
@@ -76,6 +77,14 @@ impl std::ops::Deref for Inner {
     }
 }
 
+impl Inner {
+    /// The threads of the network that the program runs, where its [`Preset`] said so. Once.
+    #[must_use]
+    pub fn deferred_threads(&self) -> Vec<DeferredThread> {
+        RANK.get().map_or_else(Vec::new, RankContext::deferred_threads)
+    }
+}
+
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Inner(rank {})", self.0.rank_info.rank)
@@ -90,10 +99,14 @@ pub type Target = usize;
 pub struct Preset {
     /// Most threads that this library allows.
     pub max_threads: u64,
+    /// The program runs the progress threads of the network itself.
+    pub defer_threads: bool,
     /// `GASNET_MAX_SEGSIZE` where the environment says nothing, and the name of the variable of the
     /// program that says it.
     pub max_segment: Option<(&'static str, String)>,
 }
+
+static RANK: OnceLock<Arc<RankContext>> = OnceLock::new();
 
 /// Joins the job as [`Client::init`] does, for a C program. Also the most threads that
 /// `GASNET_MAX_THREADS` allows.
@@ -101,11 +114,11 @@ pub struct Preset {
 /// # Errors
 /// As [`Client::init`]; also a preset that is no size.
 pub fn join<M: Mode>(name: &str, preset: Preset) -> Result<(Client<M>, Inner, u64), Error> {
-    static RANK: OnceLock<Arc<RankContext>> = OnceLock::new();
     let mut threads = preset.max_threads;
     let client = Client::<M>::init_with(name, true, |table, settings| {
         let most = u64::try_from(table.int("GASNET_MAX_THREADS")).unwrap_or(threads);
         threads = most.clamp(1, threads);
+        let settings = Settings { defer_threads: preset.defer_threads, ..settings };
         with_limit(table, settings, preset.max_segment)
     })?;
     // The process is a rank until it ends.

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::mode::{Mode, Par};
 use crate::rank::RankContext;
 use crate::transport::message::{Arrived, MessageClass, Sink};
-use crate::transport::net::{self, Mark, NetTransport, Poll, SharedSink};
+use crate::transport::net::{self, DeferredThread, Mark, NetTransport, Poll, SharedSink};
 use crate::wait::RECV_POLLS;
 
 impl RankContext {
@@ -186,8 +186,21 @@ impl RankContext {
             );
             return Err(Error::Setting { name: "GASNET_RCV_THREAD", problem });
         }
-        let sink: SharedSink = Arc::new(ProgressSink(Arc::downgrade(self)));
-        Ok(net.start_threads(&sink)?)
+        if self.settings.defer_threads {
+            return Ok(());
+        }
+        Ok(net.start_threads(&self.progress_sink())?)
+    }
+
+    fn progress_sink(self: &Arc<Self>) -> SharedSink {
+        Arc::new(ProgressSink(Arc::downgrade(self)))
+    }
+
+    /// The threads of the network that the settings ask for, for the program to run, where it said
+    /// so before it joined. Once.
+    pub(crate) fn deferred_threads(self: &Arc<Self>) -> Vec<DeferredThread> {
+        let net = self.transport.net().filter(|_| self.settings.defer_threads);
+        net.map_or_else(Vec::new, |net| net.deferred_threads(&self.progress_sink()))
     }
 }
 

@@ -70,6 +70,8 @@ pub struct Settings {
     pub barrier_writes: Option<bool>,
     /// `GASNET_AMPSHM_MEMORY_REPORT`: rank 0 says how much memory the queues take.
     pub memory_report: bool,
+    /// The program runs the progress threads of the network itself (`GEX_FLAG_DEFER_THREADS`).
+    pub defer_threads: bool,
     /// Processors that this rank may run on; `None` asks the system.
     pub cpus: Option<u32>,
     /// Variables of the network, for [`Client::with_bootstrap`](crate::Client::with_bootstrap)
@@ -101,6 +103,7 @@ impl Settings {
                 _ => None,
             },
             memory_report: table.bool("GASNET_AMPSHM_MEMORY_REPORT"),
+            defer_threads: false,
             cpus: None,
             network: Vec::new(),
         }
@@ -125,6 +128,7 @@ impl Default for Settings {
             central_barrier: false,
             barrier_writes: None,
             memory_report: false,
+            defer_threads: false,
             cpus: None,
             network: Vec::new(),
         }

@@ -170,3 +170,19 @@ fn a_source_that_is_overwritten_at_once_has_arrived_as_it_was() {
     // The program checks each put.
     assert!(waited[0] > waited[2], "the limit changes nothing: {waited:?}");
 }
+
+#[test]
+fn a_program_runs_the_threads_of_the_network_itself() {
+    if !build::ready() {
+        return;
+    }
+    for (turn, extra) in ["0", "1"].into_iter().enumerate() {
+        let tree = launcher(["-n", "2"])
+            .arg(build::built("deferred_threads", "par", KINDS[turn]))
+            .arg("network")
+            .env("GASNET_RCV_THREAD", "1")
+            .env("GASNET_SND_THREAD", extra);
+        let outcome = neighbourhoods(tree, 1).deadline("deferred threads", BOUND).run();
+        assert_eq!(fault("deferred_threads", &outcome), None, "{}", outcome.err());
+    }
+}

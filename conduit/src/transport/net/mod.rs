@@ -50,6 +50,7 @@ pub(crate) use self::memory::pool::{Inbox, RawTarget, RemoteInbox, SegmentMemory
 pub(crate) use self::post::Sent;
 pub(crate) use self::rma::RawSource;
 pub(crate) use self::settings::NetSettings;
+pub use self::threads::DeferredThread;
 pub(crate) use self::threads::SharedSink;
 pub(crate) use self::transport::{Mark, NetTransport};
 

@@ -5,7 +5,7 @@
 //! runs no handlers.
 //!
 //! *Progress* ([`Progress`]): one for each rail and direction, when the user asks for them. Those
-//! for receives run handlers.
+//! for receives run handlers. A program may run them in threads of its own ([`DeferredThread`]).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,6 +60,22 @@ pub(super) struct Threads {
     running: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// A progress thread that the program runs.
+pub struct DeferredThread {
+    /// Name of its adapter.
+    pub device: String,
+    /// Whether it takes what arrives, and runs handlers; otherwise what has been sent.
+    pub receives: bool,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+impl DeferredThread {
+    /// Runs until the network closes.
+    pub fn run(self) {
+        (self.run)();
+    }
+}
+
 impl Threads {
     /// Starts the service thread. `connector` comes with the channel of its completion queue.
     pub(super) fn start(
@@ -86,29 +102,59 @@ impl Threads {
         Ok(())
     }
 
+    /// Starts the progress threads that the settings ask for.
     pub(super) fn progress(
         &self,
         receive: &ThreadSettings,
         send: &ThreadSettings,
         sink: &SharedSink,
     ) -> Result<(), Error> {
-        for rail in 0..self.links.context.rails.len() {
-            for (settings, task) in [(receive, Task::Receive(Arc::clone(sink))), (send, Task::Send)]
-            {
-                if settings.on {
-                    let progress = Progress {
-                        context: Arc::clone(&self.links.context),
-                        rail,
-                        settings: *settings,
-                        task,
-                        stop: Arc::clone(&self.stop),
-                    };
-                    progress.claim();
-                    self.spawn("gasnet-progress", move || progress.run())?;
-                }
-            }
+        for progress in self.wanted(receive, send, sink) {
+            progress.claim();
+            self.spawn("gasnet-progress", move || progress.run())?;
         }
         Ok(())
+    }
+
+    fn wanted(
+        &self,
+        receive: &ThreadSettings,
+        send: &ThreadSettings,
+        sink: &SharedSink,
+    ) -> Vec<Progress> {
+        let rails = 0..self.links.context.rails.len();
+        let tasks = rails.flat_map(|rail| {
+            [(rail, receive, Task::Receive(Arc::clone(sink))), (rail, send, Task::Send)]
+        });
+        let wanted = tasks.filter(|(_, settings, _)| settings.on);
+        let progress = wanted.map(|(rail, settings, task)| Progress {
+            context: Arc::clone(&self.links.context),
+            rail,
+            settings: *settings,
+            task,
+            stop: Arc::clone(&self.stop),
+        });
+        progress.collect()
+    }
+
+    /// The progress threads that the settings ask for, for the program to run. Until each runs, its
+    /// queue is anybody's.
+    pub(super) fn deferred(
+        &self,
+        receive: &ThreadSettings,
+        send: &ThreadSettings,
+        sink: &SharedSink,
+    ) -> Vec<DeferredThread> {
+        let wanted = self.wanted(receive, send, sink).into_iter();
+        let deferred = wanted.map(|progress| DeferredThread {
+            device: progress.context.rails[progress.rail].device.info().name.clone(),
+            receives: matches!(progress.task, Task::Receive(_)),
+            run: Box::new(move || {
+                progress.claim();
+                progress.run();
+            }),
+        });
+        deferred.collect()
     }
 
     /// Ends all threads; waits for them no longer than the deadline. (One that runs a handler of

@@ -32,8 +32,8 @@ use super::setup::{open, start};
 use super::threads::Threads;
 use super::xrc::{self, Xrc};
 use super::{
-    Common, Error, Members, NetSettings, Poll, RawSource, RawTarget, SegmentMemory, SendBuffer,
-    Sent, SharedSink,
+    Common, DeferredThread, Error, Members, NetSettings, Poll, RawSource, RawTarget, SegmentMemory,
+    SendBuffer, Sent, SharedSink,
 };
 use crate::error::Error as CallError;
 use crate::mode::Mode;
@@ -153,6 +153,12 @@ impl NetTransport {
     pub(crate) fn start_threads(&self, sink: &SharedSink) -> Result<(), Error> {
         let settings = &self.context.settings;
         self.threads.progress(&settings.receive_thread, &settings.send_thread, sink)
+    }
+
+    /// Those threads for the program to run, instead.
+    pub(crate) fn deferred_threads(&self, sink: &SharedSink) -> Vec<DeferredThread> {
+        let settings = &self.context.settings;
+        self.threads.deferred(&settings.receive_thread, &settings.send_thread, sink)
     }
 
     /// Collective, once, after each rank has its segment (which may be empty): registers it and
