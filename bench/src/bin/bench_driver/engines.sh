@@ -6,7 +6,7 @@ timed() { # timed KEY COMMAND
     local begin=${EPOCHREALTIME/[.,]/} took
     # The words of launcher and command are meant to be parted.
     $launcher $2 </dev/null >/dev/null 2>/tmp/bench-engines.$$ || {
-        echo "failed $1: $launcher $2 ended with $?: $(tail -n 1 /tmp/bench-engines.$$)"
+        echo "failed $1: $launcher $2 ended with $?: $(tail -n 1 /tmp/bench-engines.$$)" >&2
         rm -f /tmp/bench-engines.$$
         exit 1
     }

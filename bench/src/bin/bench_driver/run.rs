@@ -74,6 +74,18 @@ pub(crate) struct Ended {
     name: String,
 }
 
+/// The command line for a message: without its middle when it is long, such as one that has a
+/// script in it.
+fn shortened(line: &str) -> String {
+    const KEPT: usize = 200;
+    let letters: Vec<char> = line.chars().collect();
+    if letters.len() <= 2 * KEPT {
+        return line.to_owned();
+    }
+    let (head, tail) = (&letters[..KEPT], &letters[letters.len() - KEPT..]);
+    format!("{} … {}", head.iter().collect::<String>(), tail.iter().collect::<String>())
+}
+
 fn memory_file(name: &str) -> Result<File> {
     let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
     Ok(nix::sys::memfd::memfd_create(name, flags)?.into())
@@ -94,7 +106,7 @@ pub(crate) fn start(command: Command, keep: bool) -> Result<Running> {
 fn start_within(limit: Duration, mut command: Command, keep: bool) -> Result<Running> {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let token = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
-    let name = format!("{command:?}");
+    let name = shortened(&format!("{command:?}"));
     // Files in memory, not pipes: a process that outlives the run could hold a pipe open.
     let out = if keep { Some(memory_file("out")?) } else { None };
     let err = memory_file("err")?;
