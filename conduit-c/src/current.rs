@@ -46,7 +46,8 @@ impl Drop for Current {
 #[inline]
 fn set(token: Token) {
     if <M as Mode>::THREADED {
-        HERE.set(token);
+        // `LocalKey::set` is not inlined.
+        HERE.with(|here| here.set(token));
     } else {
         ANYWHERE.store(token, Ordering::Relaxed);
     }

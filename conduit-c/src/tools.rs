@@ -53,7 +53,7 @@ pub unsafe extern "C" fn gexi_HSL_Wake(state: *mut u32) {
 pub extern "C" fn gexi_wait_hook(turn: c_uint) {
     let Some(state) = state::get() else { return };
     let idle = if turn == 0 { 0 } else { FRUITLESS.get().saturating_add(1) };
-    FRUITLESS.set(idle);
+    FRUITLESS.with(|turns| turns.set(idle));
     Waiter::turn(idle).idle(&state.inner, || state.inner.has_work());
 }
 
@@ -67,7 +67,8 @@ thread_local! {
 /// while.
 #[inline]
 pub fn progressed() {
-    FRUITLESS.set(0);
+    // `LocalKey::set` is not inlined.
+    FRUITLESS.with(|turns| turns.set(0));
 }
 
 #[unsafe(no_mangle)]

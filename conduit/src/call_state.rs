@@ -14,7 +14,7 @@ struct ThreadInHandler(());
 
 impl Drop for ThreadInHandler {
     fn drop(&mut self) {
-        IN_HANDLER.set(false);
+        IN_HANDLER.with(|inside| inside.set(false));
     }
 }
 
@@ -102,7 +102,8 @@ impl CallState {
     #[inline]
     pub(crate) fn run_handler<M: Mode>(&self, handler: impl FnOnce()) {
         if M::THREADED {
-            IN_HANDLER.set(true);
+            // `LocalKey::set` is not inlined.
+            IN_HANDLER.with(|inside| inside.set(true));
             let _inside = ThreadInHandler(());
             return handler();
         }

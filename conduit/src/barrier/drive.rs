@@ -34,7 +34,7 @@ struct Driving;
 
 impl Drop for Driving {
     fn drop(&mut self) {
-        DRIVING.set(false);
+        DRIVING.with(|driving| driving.set(false));
     }
 }
 
@@ -91,7 +91,7 @@ impl RankContext {
         if begun && !leader.stirred.load(Ordering::Relaxed) && !self.is_written(which) {
             return false;
         }
-        DRIVING.set(true);
+        DRIVING.with(|driving| driving.set(true));
         let _driving = Driving;
         // Another thread that moves it on does so for all.
         let Ok(mut machine) = leader.machine.try_lock() else { return false };

@@ -53,7 +53,7 @@ pub(crate) struct Mark(bool);
 
 impl Mark {
     fn set(inside: bool) -> Self {
-        Self(INSIDE.replace(inside))
+        Self(INSIDE.with(|mark| mark.replace(inside)))
     }
 
     /// The thread leaves the network for a while: an exit may use it.
@@ -64,7 +64,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        INSIDE.set(self.0);
+        INSIDE.with(|mark| mark.set(self.0));
     }
 }
 
