@@ -53,7 +53,8 @@ impl ShmTransport {
         self.slot_of(local).ring_if_sleeping();
     }
 
-    #[inline]
+    /// As [`wake`](Self::wake), for the other threads of this rank.
+    #[inline(always)]
     pub(crate) fn wake_own(&self) {
         self.order();
         self.slot().ring_if_sleeping();
