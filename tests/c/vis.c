@@ -242,7 +242,7 @@ static void indexed(void)
             remote_list[at].gex_len = far_len;
         }
         for (at = 0; at < here; at++) {
-            local_index[at] = mine + (at ^ (at + 1 < here && here % 2 == 0)) * here_len;
+            local_index[at] = mine + (at ^ (here % 2 == 0)) * here_len;
             local_list[at].gex_addr = local_index[at];
             local_list[at].gex_len = here_len;
         }
