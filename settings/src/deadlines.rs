@@ -143,7 +143,7 @@ mod tests {
             [exit::STALL.after(EXIT_FLOOR / 2), exit::STALL.after(long)],
             [EXIT_FLOOR / 2, exit::STALL.limit]
         );
-        assert_eq!(exit::ALARM_STEP.after(short), Duration::from_secs(5));
+        assert_eq!(exit::ALARM_STEP.after(short), Duration::from_secs(8));
         assert_eq!(agent::REAP.after(short), agent::REAP.limit);
         assert_eq!([bootstrap::CALL.ms(), bootstrap::CALL.within(short).ms()], [u64::MAX, 3000]);
     }

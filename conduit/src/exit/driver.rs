@@ -220,14 +220,9 @@ impl Driver {
         let natural = code;
         let slot = self.link.node_shm().slot(self.link.rank_info().local);
         // A decided end wins over whatever the user's SIGQUIT handler, which it may have started,
-        // exits with. But where the others left with 0 and this rank worked on, its own code says
-        // how the job ended.
+        // exits with.
         let decision = self.decision();
-        let worked_on = slot.ack() == Ack::None;
-        let code = decision
-            .filter(|decision| decision.code != 0 || !worked_on)
-            .map_or(code, |decision| decision.code);
-        let code = Code::new(code);
+        let code = Code::new(decision.map_or(code, |decision| decision.code));
         if self.take(Event::LocalExit { code, path }) {
             self.in_signal.store(in_signal, Ordering::SeqCst);
             if path == ExitPath::Hook {

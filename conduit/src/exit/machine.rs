@@ -177,13 +177,25 @@ impl Machine {
         push(out, Action::Announce { code, path });
         push(out, Action::StopClientHandlers);
         let timeouts = self.config.timeouts;
+        // The others may be at work on the last result, in the library too: with code 0 they have
+        // the whole T, and who watches them decides first.
+        let control = self.config.control;
+        let patience = if control { timeouts.stall } else { Millis(0) };
+        self.enter(Phase::Reducing, now, timeouts.reduce.plus(patience));
+        self.decide_at = self.until.filter(|_| control);
         // What was heard before counts as well.
-        let failed = self.known() != Code(0);
-        let bound = if failed { timeouts.non_collective } else { timeouts.reduce };
-        self.enter(Phase::Reducing, now, bound);
-        self.decide_at = self.config.control.then(|| now.plus(timeouts.stall));
+        self.hurry(now);
         self.send_round(out);
         self.reduce(now, out);
+    }
+
+    /// A failure is known: nobody has that much time.
+    fn hurry(&mut self, now: Millis) {
+        if self.known() != Code(0) {
+            let timeouts = self.config.timeouts;
+            self.until = self.until.min(Some(now.plus(timeouts.non_collective)));
+            self.decide_at = self.decide_at.min(Some(now.plus(timeouts.stall)));
+        }
     }
 
     fn merge(&mut self, code: Code) {
@@ -293,6 +305,7 @@ impl Machine {
         self.merge(code);
         self.seen |= 1 << round;
         if self.phase == Phase::Reducing {
+            self.hurry(now);
             self.reduce(now, out);
         }
     }
@@ -337,7 +350,7 @@ impl Machine {
 
     fn timer(&mut self, now: Millis, out: &mut Actions) {
         if self.decide_at.is_some_and(|at| at <= now) {
-            self.decide(out);
+            return self.decide(out);
         }
         if self.until.is_none_or(|until| now < until) {
             return;

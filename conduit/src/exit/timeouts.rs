@@ -35,7 +35,8 @@ pub struct Timeouts {
     pub coordinate: Millis,
     /// Flushing the streams and sending what is still queued.
     pub drain: Millis,
-    /// An incomplete reduction waits this long for the control tree before the rank decides alone.
+    /// An incomplete reduction waits this long for the control tree before the rank decides alone;
+    /// with code 0 it begins after T.
     pub stall: Millis,
 }
 
@@ -54,9 +55,8 @@ impl Timeouts {
     }
 
     /// The table where no agent decides. On one host a rank's decision in the node memory reaches
-    /// the whole job: a reduction that stays incomplete for `exit.stall-alone` is a non-collective
-    /// exit. On several hosts one with a failure is after `exit.non-collective`. An exit with code
-    /// 0 is deferred for the whole T, because nobody failed and the others may be at work.
+    /// the whole job: a reduction with a failure that stays incomplete for `exit.stall-alone` is a
+    /// non-collective exit. On several hosts it is after `exit.non-collective`.
     #[must_use]
     pub fn deciding(self) -> Self {
         let [stall, non_collective] =

@@ -132,6 +132,8 @@ pub(crate) struct World {
     heard: Vec<bool>,
     heard_count: u32,
     heard_max: Option<Code>,
+    /// Only code 0 was heard: when the agent decides all the same.
+    deferred: Option<Millis>,
     agent_alive: bool,
     pub(crate) decision: Option<Code>,
     killing: bool,
@@ -169,6 +171,7 @@ impl World {
             heard: vec![false; plan.size as usize],
             heard_count: 0,
             heard_max: None,
+            deferred: None,
             agent_alive: plan.control,
             decision: None,
             killing: false,
@@ -299,7 +302,14 @@ impl World {
     fn quiet(&mut self, heard: u32) {
         if self.agent_alive && heard == self.heard_count && heard < self.plan.size {
             let code = self.heard_max.expect("somebody was heard");
-            self.decide(code);
+            // Nobody failed: the others have their time.
+            let deferred = self.now.plus(self.plan.timeouts.reduce);
+            let until = *self.deferred.get_or_insert(deferred);
+            if code != Code(0) || self.now >= until {
+                self.decide(code);
+            } else {
+                self.at(until, Step::Quiet { heard });
+            }
         }
     }
 

@@ -161,7 +161,7 @@ deadlines! {
             "A rank waits for one mechanism that prints a backtrace.";
         CRASH_FLUSH = "exit.crash-flush", secs(5),
             "A rank flushes its streams after a fatal signal.";
-        ALARM_STEP = "exit.alarm-step", secs(2).exit(ExitTerm::Plus),
+        ALARM_STEP = "exit.alarm-step", secs(5).exit(ExitTerm::Plus),
             "Alarm over one coordinating step: reduction, election, requests.";
         ALARM_TEARDOWN = "exit.alarm-teardown", secs(120).exit(ExitTerm::AtLeast),
             "Alarm over everything from the coordination to the farewell.";

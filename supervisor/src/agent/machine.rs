@@ -16,7 +16,8 @@
 //!   exiting, and that is not for want of a CPU ([`Command::SampleCpu`]: with many ranks per core
 //!   an exit that all ranks make together is spread over many milliseconds), the exit is
 //!   non-collective: exit decision with the largest announced code, SIGQUIT to ranks that have not
-//!   seen it, TERM when the exit bound is over.
+//!   seen it, TERM when the exit bound is over. With code 0 nothing of this happens before the exit
+//!   bound: nobody failed, and the ranks that stay may be at work on the last result.
 //! * A signal to the launcher is forwarded. Ranks that leave in good order with code 0 afterwards
 //!   make a good job; a code of their own becomes the job's; ranks that end *by* the signal make it
 //!   128 + signal. A second ending signal kills.
@@ -160,9 +161,8 @@ pub(crate) struct Machine {
     sample_at: Option<u64>,
     pub(crate) end_begins: Option<u64>,
     decided: bool,
-    /// A non-collective exit with code 0 was decided: the cause unless a failure follows before the
-    /// others' time is up.
-    deferred: Option<Cause>,
+    /// There is a non-collective exit with code 0: when the time of the others is up.
+    deferred: Option<u64>,
     running: u32,
     pending: u32,
     hello: u32,
@@ -306,12 +306,6 @@ impl Machine {
         self.sample_at = None;
         self.first_exiting.get_or_insert(rank);
         self.end_begins.get_or_insert(self.now);
-        let failed = status(code.cast_unsigned()) != 0 && path != ExitPath::Remote;
-        if self.deferred.is_some() && self.cause.is_none() && failed {
-            let announced = (code.cast_unsigned(), rank, path);
-            let alone = Self::of_exit(CauseKind::NonCollectiveExit, announced);
-            self.hurry(self.explained(self.now, alone));
-        }
     }
 
     fn fini(&mut self, rank: u32, code: i32) {
@@ -344,7 +338,6 @@ impl Machine {
                 signal: Some(signal),
                 ..Cause::new(CauseKind::Signal, Some(rank), 128 + signal)
             },
-            End::Code(0) if self.deferred.is_some() => return,
             End::Code(code) => match (member.fini, member.exiting) {
                 (Some(said), _) if code == 0 || code == status(said) => return,
                 (None, Some((said, _))) if code == 0 || code == status(said) => {
@@ -418,12 +411,6 @@ impl Machine {
         Cause { kind: CauseKind::LauncherSignal, signal: Some(signal), code, ..cause }
     }
 
-    fn hurry(&mut self, cause: Cause) {
-        self.cause = Some(cause);
-        let term_at = self.now.saturating_add(self.rules.exit_bound);
-        self.phase = Phase::Leaving { quit_at: Some(after(self.now, DECISION_ACK)), term_at };
-    }
-
     fn announce(&mut self, cause: &Cause) {
         if !std::mem::replace(&mut self.decided, true) {
             self.out.push(Command::ExitDecision { code: cause.code, cause: cause.rank });
@@ -435,15 +422,27 @@ impl Machine {
         let Some(announced) = self.announced().filter(|_| undecided) else { return };
         let alone = Self::of_exit(CauseKind::NonCollectiveExit, announced);
         let cause = self.explained(self.now, alone);
-        self.announce(&cause);
-        let bound = self.now.saturating_add(self.rules.exit_bound);
+        let mut term_at = self.now.saturating_add(self.rules.exit_bound);
         if cause.code == 0 {
-            // The others may be at work on the last result, outside the library: nobody failed, so
-            // they get their time.
-            self.deferred = Some(cause);
-            self.phase = Phase::Leaving { quit_at: Some(bound), term_at: after(bound, KILL_GRACE) };
-        } else {
-            self.hurry(cause);
+            // Whoever reads a decision leaves. The others may be at work on the last result, or
+            // about to hear that a barrier which those that exit have passed is complete.
+            let until = *self.deferred.get_or_insert(term_at);
+            if self.now < until {
+                self.sample_at = Some(until);
+                return;
+            }
+            term_at = after(self.now, KILL_GRACE);
+        }
+        self.announce(&cause);
+        self.cause = Some(cause);
+        self.phase = Phase::Leaving { quit_at: Some(after(self.now, DECISION_ACK)), term_at };
+    }
+
+    /// All ranks have begun to exit long ago, but their reduction does not end: some of its
+    /// messages are lost. Here all codes are known.
+    fn replace_reduction(&mut self) {
+        if let Some(announced) = self.announced() {
+            self.announce(&Self::of_exit(CauseKind::CollectiveExit, announced));
         }
     }
 

@@ -203,6 +203,9 @@ impl World {
             match action {
                 Command::ExitDecision { code, .. } => {
                     self.decided = true;
+                    if self.exiting[rank as usize].is_some() {
+                        self.at(1, Event::Rank(RankEvent::Fini { rank, code }));
+                    }
                     if let Some(delay) =
                         temper.on_decision.or(self.exiting[rank as usize].map(|_| 1))
                     {
@@ -289,29 +292,13 @@ impl World {
             Event::Rank(RankEvent::Exiting { rank, .. }) => Some(*rank),
             _ => None,
         });
-        let quit = self
-            .actions
-            .iter()
-            .find(|(_, a)| matches!(a, Command::QuitUnclaimed))
-            .map(|(at, _)| *at);
-        let mut deferred = false;
         for (at, event) in &self.log {
             if let (Some(decided), Event::CpuSampled { .. }) = (decided, event)
                 && *at == decided
             {
-                deferred = announced.iter().flatten().all(|code| *code == 0);
-                if !deferred {
-                    return first_exit.map(|rank| (CauseKind::NonCollectiveExit, rank));
-                }
+                return first_exit.map(|rank| (CauseKind::NonCollectiveExit, rank));
             }
             match *event {
-                Event::Tick if deferred && quit == Some(*at) => {
-                    return first_exit.map(|rank| (CauseKind::NonCollectiveExit, rank));
-                }
-                Event::Rank(RankEvent::Exiting { rank, code, .. }) if deferred && code != 0 => {
-                    return Some((CauseKind::NonCollectiveExit, rank));
-                }
-                Event::Rank(RankEvent::Ended { end: End::Code(0), .. }) if deferred => {}
                 Event::Rank(RankEvent::Hello { .. }) => {
                     hello = true;
                     if let Some(rank) = plain {
@@ -334,8 +321,7 @@ impl World {
                     End::Code(code)
                         if announced[rank as usize].is_some_and(|said| said == code) =>
                     {
-                        deferred = announced.iter().flatten().all(|code| *code == 0);
-                        if !deferred {
+                        if announced.iter().flatten().any(|code| *code != 0) {
                             return first_exit.map(|rank| (CauseKind::NonCollectiveExit, rank));
                         }
                     }
@@ -378,6 +364,22 @@ impl World {
         assert_eq!(
             seen.map(|c| (c.kind, c.rank.unwrap())),
             self.oracle(),
+            "{:?}\n{:?}",
+            self.log,
+            self.actions
+        );
+        let first = self.log.iter().find_map(|(at, event)| {
+            matches!(event, Event::Rank(RankEvent::Exiting { .. })).then_some(*at)
+        });
+        let early = |(at, command): &(u64, Command)| {
+            matches!(command, Command::ExitDecision { code: 0, .. })
+                && first.is_some_and(|first| *at < first + EXIT_BOUND)
+        };
+        // Ranks that stay may be at work on the last result when others leave with 0.
+        let alone = |cause: &Cause| cause.kind == CauseKind::NonCollectiveExit;
+        assert!(
+            !self.machine.cause().is_some_and(|cause| alone(&cause))
+                || !self.actions.iter().any(early),
             "{:?}\n{:?}",
             self.log,
             self.actions

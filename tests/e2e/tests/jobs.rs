@@ -281,6 +281,19 @@ fn a_rank_that_works_after_the_others_left_with_0_is_not_cut_off() {
 }
 
 #[test]
+fn a_rank_that_hears_late_that_the_last_barrier_is_complete_goes_on() {
+    for (how, most) in [("shared memory", "255"), ("network", "1")] {
+        let outcome = job(3, "latecomer")
+            .args(["400", "0", "stopped"])
+            .env("GASNET_SUPERNODE_MAXSIZE", most)
+            .deadline("stopped latecomer", Duration::from_secs(30))
+            .run();
+        outcome.expect(0);
+        assert_eq!(outcome.out(), "working\nresult\n", "{how}:\n{}", outcome.err());
+    }
+}
+
+#[test]
 fn ranks_tell_about_themselves_when_asked() {
     let run = |name: &str, value: &str| {
         let outcome =

@@ -117,11 +117,9 @@ impl Finalization {
     }
 
     /// Waits until all other ranks of the host have left; whoever does not look at the page is
-    /// reminded by a signal, as an agent would. An exit with code 0 is deferred: nobody failed.
-    /// False when some stay.
-    fn see_out(&self, host: &Host, page: &NodeShm, decision: ExitDecision) -> bool {
+    /// reminded by a signal, as an agent would. False when some stay.
+    fn see_out(&self, host: &Host, page: &NodeShm) -> bool {
         let bound = self.others_ms.load(Ordering::SeqCst);
-        let delay = if decision.code == 0 { bound } else { REMIND_MS.min(bound) };
         let others = || (0..page.locals()).filter(|local| *local != host.local);
         let stay = || {
             others().any(|local| {
@@ -136,7 +134,7 @@ impl Finalization {
                 waited += STEP_MS.unsigned_abs();
             }
         };
-        wait(delay);
+        wait(REMIND_MS.min(bound));
         for slot in others().map(|local| page.slot(local)) {
             if !slot.has_left() && slot.claim_ack(Ack::Agent) {
                 sys::remind(slot.pid());
@@ -193,7 +191,7 @@ impl Finalizer for Finalization {
             && (decision.cause == Some(page.local_rank(host.local))
                 || self.decided.load(Ordering::SeqCst))
         {
-            alone = !self.see_out(host, page, decision) || page.locals() < page.size();
+            alone = !self.see_out(host, page) || page.locals() < page.size();
         }
         if alone { self.leave.abort(code) } else { self.leave.finalize() }
     }

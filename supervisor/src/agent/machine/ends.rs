@@ -1,9 +1,12 @@
 //! The phases of a job's end: TERM, KILL, what ranks left behind, and what is due when.
 
+use std::time::Duration;
+
 use settings::deadlines::agent::{
     KILL_GRACE, QUIET_BASE, QUIET_LIMIT, QUIET_RETRY, QUIET_WINDOW, REAP, SIGNAL_REPEAT,
     STRAY_GRACE, STRAY_GRACE_FAILED,
 };
+use settings::deadlines::exit::STALL;
 
 use super::{CODE_TIMEOUT, Command, Machine, after, ending};
 use crate::report::{Cause, CauseKind};
@@ -54,7 +57,12 @@ impl Machine {
             return Some(self.sample_at.unwrap_or_else(|| after(last, QUIET_BASE)));
         }
         let bounded = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
-        bounded.then(|| after(last.saturating_add(self.rules.exit_bound), KILL_GRACE))
+        let stalled = STALL.after(Duration::from_millis(self.rules.exit_bound));
+        let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
+        bounded.then(|| match self.decided {
+            false => last.saturating_add(stalled),
+            true => after(last.saturating_add(self.rules.exit_bound), KILL_GRACE),
+        })
     }
 
     pub(super) fn mark_killed(&mut self) {
@@ -156,8 +164,6 @@ impl Machine {
             Phase::Running => self.running_deadline(),
             Phase::Leaving { quit_at: Some(at), term_at } if self.now >= at => {
                 self.phase = Phase::Leaving { quit_at: None, term_at };
-                // What follows is of our making.
-                self.cause = self.cause.take().or_else(|| self.deferred.clone());
                 self.out.push(Command::QuitUnclaimed);
             }
             Phase::Leaving { .. } => self.terminate(),
@@ -176,7 +182,9 @@ impl Machine {
             return;
         }
         let stuck = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
-        if stuck && self.pending == 0 {
+        if stuck && self.pending == 0 && !self.decided {
+            self.replace_reduction();
+        } else if stuck && self.pending == 0 {
             if let Some(announced) = self.announced() {
                 self.fail(Self::of_exit(CauseKind::CollectiveExit, announced));
                 self.terminate();

@@ -60,7 +60,8 @@ fn words_of_real_files_are_counted_as_on_one_host() {
         words[1] = "8";
         words[3] = LIST;
         let outcome = bed.run(&[&degree(out)], &words);
-        assert!(rows(&outcome) == expected, "out-degree {out}: {}", outcome.out());
+        let (stdout, stderr) = (outcome.out(), outcome.err());
+        assert!(rows(&outcome) == expected, "out-degree {out}: {stdout}\nstderr:\n{stderr}");
     }
 }
 
