@@ -108,11 +108,11 @@ deadlines! {
         LAST_WORDS = "tree.last-words", ms(200),
             "After a link's output ended, for the exit code of its process.";
         FAREWELL = "tree.farewell", secs(2),
-            "After an agent's last message, until the process behind its link is killed.";
+            "After an agent's last message has left, until the process behind its link is killed.";
         CHECKS = "tree.checks", secs(8), "Until the doctor's checks of a host are over.";
         FINISH = "tree.finish", secs(10),
-            "Until agents have written what is left of the output and said so, when nobody reads \
-             slowly.";
+            "Between two pieces of what is left of the output, until agents have said that this was \
+             all, when nobody reads slowly.";
         HOLD = "tree.hold", ms(5),
             "After the orderly end of a rank, until its host tells of it together with others.";
         LOADER = "tree.loader", secs(5),

@@ -3,8 +3,9 @@
 //! Back-pressure: while the outlet has no room for a stream, the pipes of that kind are not read.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use settings::deadlines::agent::DRAIN;
 
 use super::output::PIECE;
@@ -37,6 +38,8 @@ pub(crate) struct Capture {
     scratch: Vec<u8>,
 }
 
+/// The most that a pipe of an ordinary user holds.
+const MOST_HELD: usize = 1 << 20;
 const BOTH: [Which; 2] = [Which::Out, Which::Err];
 
 impl Capture {
@@ -121,13 +124,30 @@ impl Capture {
         self.open == 0
     }
 
-    /// Gives up pipes that somebody outside the job keeps open: what they held so far counts as
-    /// complete.
+    /// Gives up pipes that somebody outside the job keeps open: what they hold now is all. We may
+    /// have had no processor for long, so that is read here, whatever the room.
     pub(crate) fn close_all(&mut self, outlet: &mut dyn Outlet) {
         for which in BOTH {
+            for (rank, pipes) in &mut self.pipes {
+                let fd = pipes[which as usize].fd.as_ref().filter(|_| !outlet.is_gone(which));
+                // At most what a pipe can hold: somebody may write without end.
+                for _ in 0..fd.map_or(0, |_| MOST_HELD / PIECE) {
+                    let Some(count) = fd.and_then(|fd| take_now(fd, &mut self.scratch)) else {
+                        break;
+                    };
+                    outlet.take(*rank, which, &self.scratch[..count]);
+                }
+            }
             self.close(which, outlet);
         }
     }
+}
+
+/// Reads what is there now; `None` when nothing is.
+fn take_now(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
+    let mut entry = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    poll(&mut entry, PollTimeout::ZERO).ok().filter(|ready| *ready > 0)?;
+    nix::unistd::read(fd, buffer).ok().filter(|count| *count > 0)
 }
 
 /// How long the end of the ranks' pipes is awaited once the job is over: somebody outside the job
@@ -176,6 +196,7 @@ mod tests {
     struct Sink {
         full: bool,
         ended: usize,
+        taken: Vec<u8>,
     }
 
     impl Outlet for Sink {
@@ -188,7 +209,9 @@ mod tests {
         fn is_gone(&self, _: Which) -> bool {
             false
         }
-        fn take(&mut self, _: u32, _: Which, _: &[u8]) {}
+        fn take(&mut self, _: u32, _: Which, data: &[u8]) {
+            self.taken.extend_from_slice(data);
+        }
         fn end(&mut self, _: u32, _: Which) {
             self.ended += 1;
         }
@@ -199,8 +222,10 @@ mod tests {
         let (mut capture, mut sink) =
             (Capture::new(&Poller::new(std::time::Instant::now()).unwrap()), Sink::default());
         let pipes = [(); 2].map(|()| nix::unistd::pipe().unwrap());
-        let [(out, _held), (err, _held_too)] = pipes;
+        let [(out, held), (err, _held_too)] = pipes;
         capture.adopt(0, out, err).unwrap();
+        let written = vec![b'x'; 30_000];
+        nix::unistd::write(&held, &written).unwrap();
         let (mut draining, limit) = (Draining::new(5), DRAIN.ms());
         assert!(!draining.step(4 + limit, &mut capture, &mut sink));
         sink.full = true;
@@ -210,6 +235,7 @@ mod tests {
         assert!(!draining.step(8 + 2 * limit, &mut capture, &mut sink) && sink.ended == 0);
         assert!(draining.step(9 + 2 * limit, &mut capture, &mut sink));
         assert!(capture.is_over() && sink.ended == 2);
+        assert!(sink.taken == written, "what was in a pipe by then is not lost");
         assert!(!draining.step(u64::MAX, &mut capture, &mut sink), "nothing is left");
     }
 }

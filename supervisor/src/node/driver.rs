@@ -186,11 +186,13 @@ impl Driver<'_> {
             links.part();
             now + FAREWELL.ms()
         });
-        let left = links.is_any_left() || !self.parent.is_written();
+        let (left, written) = (links.is_any_left(), self.parent.is_written());
         if left && now >= until {
             links.cut_all();
         }
-        self.gone = !left || now >= until;
+        // A slow way up needs its time for the last output; a parent that reads nothing is dead.
+        let dead = now >= self.parent.heard.saturating_add(PARENT_SILENT.ms());
+        self.gone = if written { !left || now >= until } else { dead };
     }
 
     fn start_some(&mut self) -> bool {
@@ -225,8 +227,11 @@ impl Driver<'_> {
 
     /// The parent is lost: from now on we decide for our own ranks, and those below for theirs.
     pub(super) fn orphaned(&mut self, why: &str) {
-        if self.parent.gone || self.over {
+        if self.parent.gone {
             return;
+        }
+        if self.over {
+            return self.parent.close();
         }
         let host = &self.plan.host;
         say!(ERROR, LAUNCHER, "node agent: {host}: lost its parent: {why}; its ranks are ended");
@@ -370,8 +375,9 @@ impl Role for Driver<'_> {
     }
 
     fn deadline(&self) -> Option<u64> {
-        if self.leaving.is_some() {
-            return self.leaving;
+        if let Some(until) = self.leaving {
+            let silent = self.parent.heard.saturating_add(PARENT_SILENT.ms());
+            return Some(if self.parent.is_written() { until } else { silent });
         }
         let parent = (!self.parent.gone).then(|| {
             self.parent.heard.saturating_add(PARENT_SILENT.ms()).min(self.parent.ping_due())

@@ -62,8 +62,9 @@ pub(super) struct Root<'a> {
     pub(super) bare: HashSet<u32>,
     pub(super) input_over: bool,
     deaf: [bool; 2],
-    /// When agents are given up that still have not drained; then, when links are cut.
-    give_up: u64,
+    /// When agents are given up that still have not drained and send nothing; then, when links are
+    /// cut.
+    pub(super) give_up: u64,
 }
 
 impl<'a> Root<'a> {
@@ -141,9 +142,18 @@ impl<'a> Root<'a> {
         if !late && !self.is_drained() && !self.control.impatient {
             return self.step_output();
         }
+        if late && !self.below.is_done() {
+            self.lost_output("agents sent nothing more");
+        }
         self.below.part();
         self.phase = Phase::Parting;
         self.give_up = now + FAREWELL.ms();
+    }
+
+    /// The ranks have ended, but not all that they wrote has come.
+    pub(super) fn lost_output(&mut self, why: &str) {
+        self.control.output.lost = true;
+        self.control.output.message(&format!("output of ranks may be missing: {why}"));
     }
 
     fn part(&mut self) {

@@ -1,5 +1,6 @@
 //! What happens once hosts answer: events of ranks, output, input, collective calls, losses.
 
+use settings::deadlines::tree::FINISH;
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
 use super::driver::{Phase, Root};
@@ -32,6 +33,9 @@ impl Root<'_> {
 
     fn heard_below(&mut self, link: usize, up: Up) {
         let Some(up) = self.below.heard(link, up) else { return self.answer_cpu_sample() };
+        if self.phase == Phase::Draining && matches!(up, Up::Output { .. }) {
+            self.give_up = self.now() + FINISH.ms();
+        }
         match up {
             Up::Host { host, status } if self.below.is_behind(link, host) => {
                 self.host_status(host, status);
@@ -129,8 +133,10 @@ impl Root<'_> {
             let failure = Failure::new(class, seen);
             self.hosts.update(*host, HostStatus::Failed(failure));
         }
-        if self.phase == Phase::Starting {
-            return;
+        match self.phase {
+            Phase::Starting => return,
+            Phase::Draining => self.lost_output(&format!("host {name}{more} was lost: {seen}")),
+            _ => {}
         }
         let told = (name, format!("{seen}{more}"));
         self.control.record.host_lost.get_or_insert(told);
