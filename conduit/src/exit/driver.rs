@@ -304,7 +304,7 @@ impl Driver {
     // ---- body ----
 
     fn body(&self) {
-        self.bound(ALARM_STEP);
+        self.bound_step();
         let mut idle = 0;
         loop {
             let mut busy = false;
@@ -336,10 +336,12 @@ impl Driver {
             self.take(Event::ExitDecision(Code::new(decision.code)));
             return true;
         }
-        if self.deadline().is_some_and(|at| at <= self.now()) {
+        // A slow reader of the output has its time.
+        let held = phase == Phase::Draining && self.flush.is_held();
+        if !held && self.deadline().is_some_and(|at| at <= self.now()) {
             self.take(Event::Timer);
             if coordinating {
-                self.bound(ALARM_STEP);
+                self.bound_step();
             }
             return true;
         }
@@ -438,7 +440,14 @@ impl Driver {
             signals::install(signal, on_abort_signal, Stack::Alternate);
         }
         self.watched.store(true, Ordering::SeqCst);
-        self.bound(ALARM_STEP);
+        self.bound_step();
+    }
+
+    /// Arms it for a step of the protocol that has a bound.
+    fn bound_step(&self) {
+        if self.deadline().is_some_and(|at| at.0 < u64::MAX) {
+            self.bound(ALARM_STEP);
+        }
     }
 
     fn raise_quit(&self) {
@@ -495,7 +504,10 @@ impl Driver {
     }
 
     /// A fault inside the exit, or the watchdog.
-    fn abort_signal(&self, signal: i32) -> ! {
+    fn abort_signal(&self, signal: i32) {
+        if signal == libc::SIGALRM && self.phase() == Phase::Draining && signals::is_output_full() {
+            return self.alarm(ALARM_TEARDOWN);
+        }
         self.alarm(ALARM_LAST);
         let (rank, phase) = (self.rank(), self.phase().text());
         match signal {
@@ -515,7 +527,7 @@ const ABORT_SIGNALS: [i32; 6] =
 
 extern "C" fn on_abort_signal(signal: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
     if let Some(driver) = DRIVER.get() {
-        driver.abort_signal(signal);
+        return driver.abort_signal(signal);
     }
     signals::end(128 + signal)
 }

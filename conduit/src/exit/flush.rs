@@ -19,7 +19,8 @@ enum Flushed {
 struct Helper {
     flushed: Mutex<Flushed>,
     changed: Condvar,
-    since: Instant,
+    /// When the time began, or the reader of the output was last seen to be slow.
+    since: Mutex<Instant>,
 }
 
 const IDLE: u32 = 0;
@@ -61,7 +62,7 @@ impl Flush {
         let helper = Arc::new(Helper {
             flushed: Mutex::new(Flushed::Nothing),
             changed: Condvar::new(),
-            since: Instant::now(),
+            since: Mutex::new(Instant::now()),
         });
         let its = Arc::clone(&helper);
         let thread = std::thread::Builder::new().name("gasnet-flush".into()).stack_size(64 * 1024);
@@ -92,7 +93,20 @@ impl Flush {
             Flushed::Standard => FLUSH_OTHERS,
             Flushed::All => return true,
         };
-        helper.since.elapsed() >= bound.limit
+        let mut since = helper.since.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_held() {
+            *since = Instant::now();
+        }
+        since.elapsed() >= bound.limit
+    }
+
+    /// Whether the flush waits for a slow reader, and not for a lock.
+    pub(super) fn is_held(&self) -> bool {
+        let begun = self.state.load(Ordering::SeqCst) != IDLE;
+        let helper = self.helper.get().filter(|_| begun);
+        let flushed =
+            |helper: &Arc<Helper>| *helper.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        helper.is_some_and(|helper| flushed(helper) != Flushed::All) && signals::is_output_full()
     }
 
     /// Waits for progress of the helper, at most `timeout`.

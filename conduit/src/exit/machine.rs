@@ -177,11 +177,10 @@ impl Machine {
         push(out, Action::Announce { code, path });
         push(out, Action::StopClientHandlers);
         let timeouts = self.config.timeouts;
-        // The others may be at work on the last result, in the library too: with code 0 they have
-        // the whole T, and who watches them decides first.
+        // The others may be at work on the last result, in the library too.
         let control = self.config.control;
-        let patience = if control { timeouts.stall } else { Millis(0) };
-        self.enter(Phase::Reducing, now, timeouts.reduce.plus(patience));
+        let patience = if control { timeouts.patience } else { timeouts.reduce };
+        self.enter(Phase::Reducing, now, patience);
         self.decide_at = self.until.filter(|_| control);
         // What was heard before counts as well.
         self.hurry(now);

@@ -149,6 +149,15 @@ pub(super) fn write_stderr(mut bytes: &[u8]) {
     }
 }
 
+/// Whether standard output or error takes nothing now: their reader is slow.
+pub(super) fn is_output_full() -> bool {
+    [libc::STDOUT_FILENO, libc::STDERR_FILENO].into_iter().any(|fd| {
+        let mut entry = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one live entry; the call does not wait.
+        unsafe { libc::poll(&raw mut entry, 1, 0) == 0 }
+    })
+}
+
 /// Ends the process; nothing of libc's or the program's clean-up runs.
 pub(super) fn end(code: i32) -> ! {
     // SAFETY: has no memory arguments.

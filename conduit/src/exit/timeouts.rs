@@ -26,6 +26,9 @@ impl Millis {
 pub struct Timeouts {
     /// The reduction of the codes. T.
     pub reduce: Millis,
+    /// The same with code 0 under a control tree. An agent knows more: who of the others still
+    /// writes to a slow reader. So it decides, and ranks never outlive it.
+    pub patience: Millis,
     /// The same of a code that is not 0. T; shorter where no agent watches, see
     /// [`Timeouts::deciding`].
     pub non_collective: Millis,
@@ -35,8 +38,7 @@ pub struct Timeouts {
     pub coordinate: Millis,
     /// Flushing the streams and sending what is still queued.
     pub drain: Millis,
-    /// An incomplete reduction waits this long for the control tree before the rank decides alone;
-    /// with code 0 it begins after T.
+    /// An incomplete reduction waits this long for the control tree before the rank decides alone.
     pub stall: Millis,
 }
 
@@ -46,6 +48,7 @@ impl Timeouts {
     pub fn new(t: Millis) -> Self {
         Self {
             reduce: Millis::of(exit::REDUCE, t),
+            patience: Millis(u64::MAX),
             non_collective: Millis::of(exit::REDUCE, t),
             elect: Millis::of(exit::ELECT, t),
             coordinate: Millis::of(exit::COORDINATE, t),
@@ -62,6 +65,7 @@ impl Timeouts {
         let [stall, non_collective] =
             [exit::STALL_ALONE, exit::NON_COLLECTIVE].map(|row| Millis(row.ms()));
         Self {
+            patience: self.reduce.plus(stall.min(self.stall)),
             stall: stall.min(self.stall),
             non_collective: non_collective.min(self.reduce),
             ..self

@@ -14,6 +14,7 @@ use crate::exit::machine::{
 
 const TIMEOUTS: Timeouts = Timeouts {
     reduce: Millis(4),
+    patience: Millis(6),
     non_collective: Millis(4),
     elect: Millis(4),
     coordinate: Millis(4),

@@ -132,8 +132,8 @@ pub(crate) struct World {
     heard: Vec<bool>,
     heard_count: u32,
     heard_max: Option<Code>,
-    /// Only code 0 was heard: when the agent decides all the same.
-    deferred: Option<Millis>,
+    /// Only code 0 was heard, or everybody: when the agent decides all the same.
+    patient: [Option<Millis>; 2],
     agent_alive: bool,
     pub(crate) decision: Option<Code>,
     killing: bool,
@@ -171,7 +171,7 @@ impl World {
             heard: vec![false; plan.size as usize],
             heard_count: 0,
             heard_max: None,
-            deferred: None,
+            patient: [None; 2],
             agent_alive: plan.control,
             decision: None,
             killing: false,
@@ -300,12 +300,15 @@ impl World {
     }
 
     fn quiet(&mut self, heard: u32) {
-        if self.agent_alive && heard == self.heard_count && heard < self.plan.size {
+        if self.agent_alive && heard == self.heard_count {
             let code = self.heard_max.expect("somebody was heard");
-            // Nobody failed: the others have their time.
-            let deferred = self.now.plus(self.plan.timeouts.reduce);
-            let until = *self.deferred.get_or_insert(deferred);
-            if code != Code(0) || self.now >= until {
+            // Nobody failed: the others have their time. When there are no others, the reduction
+            // has.
+            let all = heard == self.plan.size;
+            let timeouts = self.plan.timeouts;
+            let patience = if all { timeouts.stall } else { timeouts.reduce };
+            let until = *self.patient[usize::from(all)].get_or_insert(self.now.plus(patience));
+            if !all && code != Code(0) || self.now >= until {
                 self.decide(code);
             } else {
                 self.at(until, Step::Quiet { heard });

@@ -189,6 +189,9 @@ pub(crate) trait Supervise<'a>: Role {
             _ => false,
         };
         let (now, mut commands) = (control.poller.now(), std::mem::take(&mut control.commands));
+        if event == Event::Tick && control.output.is_held() {
+            control.machine.output_held(now);
+        }
         control.machine.handle(now, event, &mut commands);
         for command in commands.drain(..) {
             self.control().say(2, || format!("action {command:?}"));

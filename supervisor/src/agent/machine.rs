@@ -163,6 +163,9 @@ pub(crate) struct Machine {
     decided: bool,
     /// There is a non-collective exit with code 0: when the time of the others is up.
     deferred: Option<u64>,
+    /// When the output was last seen to be held up by a slow reader, so that ranks may wait in a
+    /// write: while that lasts, the time of those who leave in good order does not run.
+    held: Option<u64>,
     running: u32,
     pending: u32,
     hello: u32,
@@ -193,6 +196,11 @@ impl Machine {
     /// Whether the end is decided: no further rank may be started.
     pub(crate) fn is_ending(&self) -> bool {
         self.phase != Phase::Running
+    }
+
+    /// Time has come, but the reader of the output is slow.
+    pub(crate) const fn output_held(&mut self, now: u64) {
+        self.held = Some(now);
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -426,7 +434,8 @@ impl Machine {
         if cause.code == 0 {
             // Whoever reads a decision leaves. The others may be at work on the last result, or
             // about to hear that a barrier which those that exit have passed is complete.
-            let until = *self.deferred.get_or_insert(term_at);
+            let held = self.held.map(|at| at.saturating_add(self.rules.exit_bound));
+            let until = held.unwrap_or(0).max(*self.deferred.get_or_insert(term_at));
             if self.now < until {
                 self.sample_at = Some(until);
                 return;

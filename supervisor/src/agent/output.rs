@@ -254,6 +254,11 @@ impl Output {
         self.sinks.iter().all(|sink| sink.waiting() == 0)
     }
 
+    /// Whether a slow reader holds ranks up, or may.
+    pub(crate) fn is_held(&self) -> bool {
+        !(self.has_room(Which::Out) && self.has_room(Which::Err))
+    }
+
     pub(crate) fn tail(&self, rank: u32) -> Vec<String> {
         let bytes = self.tails.get(rank as usize).map(Vec::as_slice).unwrap_or_default();
         let text = String::from_utf8_lossy(bytes);

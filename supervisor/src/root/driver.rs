@@ -135,7 +135,7 @@ impl<'a> Root<'a> {
         let now = self.now();
         let output = &self.control.output;
         // A slow reader at the top makes the agents wait, too; without one they have no excuse.
-        if !(output.has_room(Which::Out) && output.has_room(Which::Err)) {
+        if output.is_held() {
             self.give_up = now + FINISH.ms();
         }
         let late = now >= self.give_up && output.is_written();
@@ -174,7 +174,7 @@ impl<'a> Root<'a> {
                 self.command(HostCommand::OutputClosed(which));
             }
         }
-        if self.control.output.has_room(Which::Out) && self.control.output.has_room(Which::Err) {
+        if !self.control.output.is_held() {
             self.below.settle_debts();
         }
     }

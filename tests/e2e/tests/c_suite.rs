@@ -217,6 +217,27 @@ fn smoke_programs_run() {
     }
 }
 
+/// The bounds of the exit are for ranks that hang, not for a reader that pauses.
+#[test]
+fn what_ranks_flush_at_their_exit_waits_for_a_slow_reader() {
+    if !build::ready() {
+        return;
+    }
+    // Over the network a rank has threads, so a helper flushes.
+    let outcome = testkit::Tree::new("sh")
+        .args(["-c", "\"$@\" | (sleep 9; cat)", "sh"])
+        .arg(testkit::binary("gasnetrun_ibv"))
+        .args(["-n", "2"])
+        .arg(build::smoke("buffered", "seq", Kind::Static))
+        .env("GASNET_QUIET", "1")
+        .env("GASNET_SUPERNODE_MAXSIZE", "1")
+        .env("GASNET_EXITTIMEOUT", "2")
+        .deadline("a rank that flushes", std::time::Duration::from_secs(60))
+        .run();
+    let lines = outcome.out().matches("last words").count();
+    assert_eq!(lines, 60_000, "code {}:\n{}", outcome.code(), outcome.err());
+}
+
 /// Exit code that the launcher reports for a case of `tests/c/exits.c`.
 fn exit_code(case: u32) -> i32 {
     match case {

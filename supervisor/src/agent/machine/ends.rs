@@ -59,9 +59,10 @@ impl Machine {
         let bounded = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
         let stalled = STALL.after(Duration::from_millis(self.rules.exit_bound));
         let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
+        let running = last.max(self.held.unwrap_or(0));
         bounded.then(|| match self.decided {
             false => last.saturating_add(stalled),
-            true => after(last.saturating_add(self.rules.exit_bound), KILL_GRACE),
+            true => after(running.saturating_add(self.rules.exit_bound), KILL_GRACE),
         })
     }
 

@@ -5,6 +5,9 @@
 //! `latecomer MILLISECONDS CODE stopped`: for so long rank 0 gets no processor, and that begins
 //! while it waits in the barrier. When it goes on, the others have left and the barrier is
 //! complete. All ranks run on one host.
+//!
+//! `latecomer MILLISECONDS CODE lines`: the result is 30 000 lines, more than the launcher and
+//! pipes keep.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -21,10 +24,11 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Outcome<()> {
     let mut words = std::env::args().skip(1);
-    let mut number = || words.next().ok_or("usage: latecomer MILLISECONDS CODE [stopped]");
+    let mut number = || words.next().ok_or("usage: latecomer MILLISECONDS CODE [stopped | lines]");
     let (busy, code) = (Duration::from_millis(number()?.parse()?), number()?.parse()?);
     let client = Client::<Seq>::init("LATECOMER")?;
-    let stopped = words.next().is_some();
+    let how = words.next();
+    let stopped = how.as_deref() == Some("stopped");
     if stopped {
         stop_first(&client, busy)?;
     }
@@ -37,7 +41,10 @@ fn main() -> Outcome<()> {
         }
         // Calls of the library that need nobody go on as before.
         client.poll()?;
-        writeln!(std::io::stdout(), "result")?;
+        let lines = if how.as_deref() == Some("lines") { 30_000 } else { 1 };
+        for _ in 0..lines {
+            writeln!(std::io::stdout(), "result, a line of the usual length of one")?;
+        }
         client.exit(code);
     }
     Ok(())
