@@ -232,7 +232,7 @@ fn what_ranks_flush_at_their_exit_waits_for_a_slow_reader() {
         .env("GASNET_QUIET", "1")
         .env("GASNET_SUPERNODE_MAXSIZE", "1")
         .env("GASNET_EXITTIMEOUT", "2")
-        .deadline("a rank that flushes", std::time::Duration::from_secs(60))
+        .deadline("a rank that flushes", Duration::from_secs(60))
         .run();
     let lines = outcome.out().matches("last words").count();
     assert_eq!(lines, 60_000, "code {}:\n{}", outcome.code(), outcome.err());
