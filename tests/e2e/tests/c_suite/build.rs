@@ -170,9 +170,20 @@ fn source_of(name: &str) -> PathBuf {
     sources().swap_remove(place(name))
 }
 
+/// Where this test's programs are, gigabytes of them: what the last run left there is removed.
 fn folder() -> &'static Path {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    FOLDER.get_or_init(|| tempfile::tempdir_in(target()).unwrap()).path()
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        let test = test.file_stem().unwrap().to_string_lossy().into_owned();
+        let name = test.rsplit_once('-').map_or(&*test, |(name, _)| name);
+        let folder = target().join("c-programs").join(name);
+        match std::fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{error}"),
+            _ => std::fs::create_dir_all(&folder).unwrap(),
+        }
+        folder
+    })
 }
 
 /// Values that are made once each, several at a time.
