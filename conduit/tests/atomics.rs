@@ -199,6 +199,42 @@ fn a_call_that_is_not_to_wait_is_sent_in_the_end() {
     });
 }
 
+/// Odd ranks in descending order: ranks of the domain are those of its team, wherever they are.
+#[test]
+fn a_domain_of_a_team_names_ranks_of_the_team() {
+    everywhere::<Seq>(4, &Settings::default(), |client| {
+        client.attach_segment(PAGE).expect("attach");
+        meet(client);
+        let all = client.team();
+        let me = client.rank().0;
+        let key = -i32::try_from(me).expect("small");
+        let team = all.split((me % 2 == 1).then_some(0), key).expect("split");
+        if let Some(team) = team {
+            let ops = AtomicOps::FADD | AtomicOps::SET;
+            let words = team.atomic_domain::<u64>(ops).expect("a domain");
+            let refused = words.set(Rank(2), 0, 1);
+            assert!(matches!(refused, Err(Error::RankOutOfRange { size: 2, .. })), "{refused:?}");
+            drop(team);
+            words.set(Rank(0), 8 * u64::from(me), 30).expect("set");
+            client
+                .scope(|scope| {
+                    let at = (Rank(1), 8 * u64::from(me));
+                    let set = scope.atomic_nbi(&words, at, AtomicOp::Set, [10, 0], Flags::NONE);
+                    assert_eq!(set.expect("set"), Outcome::Sent);
+                    scope.nbi_wait(Operations::ALL).expect("wait");
+                })
+                .expect("the scope");
+        }
+        meet(client);
+        // Rank 3 is rank 0 of the team, rank 1 its rank 1, the others are none of it.
+        let own = all.atomic_domain::<u64>(AtomicOps::GET).expect("a domain");
+        let seen = [1, 3].map(|by| own.get(client.rank(), 8 * by).expect("get"));
+        let expected = if me == 3 { 30 } else { 10 * u64::from(me % 2) };
+        assert_eq!(seen, [expected; 2], "rank {me}");
+        meet(client);
+    });
+}
+
 #[test]
 fn what_cannot_be_has_a_name() {
     everywhere::<Seq>(2, &Settings::default(), |client| {

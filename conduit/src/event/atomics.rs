@@ -59,7 +59,7 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
     ) -> Result<(Started, Fetched<T>), Error> {
         domain.domain.check(call, op)?;
         let context = &self.client.context;
-        let target = context.rma_target::<M>(call, rank)?;
+        let target = domain.target(call, rank)?;
         let word = context.atomic_word(call, (target, offset), T::DATA_TYPE)?;
         if let Some(old) = word.and_then(|word| word.operate(op, operands)) {
             let old = if op.fetches() { old } else { T::default() };

@@ -14,6 +14,7 @@ use crate::atomics::semantics::AtomicType;
 use crate::atomics::types::{AtomicOp, AtomicOps};
 use crate::atomics::word::AtomicCall;
 use crate::client::Client;
+use crate::coll::Group;
 use crate::endpoint::Team;
 use crate::error::Error;
 use crate::mode::Mode;
@@ -56,7 +57,8 @@ impl<T: AtomicType> Fetched<T> {
 /// Operations on words of one type, atomic to each other on whatever rank and thread they start;
 /// made by [`Team::atomic_domain`].
 ///
-/// A word is named by its rank and its offset in that rank's segment, a multiple of its size. While
+/// A word is named by its rank in the team and its offset in that rank's segment, a multiple of its
+/// size. The domain stays usable when its team is dropped. While
 /// a domain operates on a word nothing else may write it: no put, no other domain, no plain store.
 /// Between such phases all who were concerned wait for their operations and meet in a barrier.
 ///
@@ -70,12 +72,19 @@ impl<T: AtomicType> Fetched<T> {
 /// let team = client.team();
 /// let counters = team.atomic_domain::<u64>(AtomicOps::FADD | AtomicOps::GET)?;
 /// let ticket = counters.fetch_add(Rank(0), 64, 1)?;
+/// // Of a team that was split off: its rank 0 is another one.
+/// if let Some(pair) = team.split(Some(team.rank().0 / 2), 0)? {
+///     let sums = pair.atomic_domain::<f64>(AtomicOps::ADD)?;
+///     sums.add(Rank(0), 128, 0.5)?;
+/// }
 /// # let _ = ticket;
 /// # Ok(())
 /// # }
 /// ```
 pub struct AtomicDomain<'c, T: AtomicType, M: Mode> {
-    pub(crate) client: &'c Client<M>,
+    client: &'c Client<M>,
+    /// Whose ranks operations name; `None` for the team of all.
+    group: Option<Arc<Group>>,
     pub(crate) domain: Domain,
     words: PhantomData<T>,
 }
@@ -97,7 +106,8 @@ impl<'c, M: Mode> Team<'c, M> {
         operations: AtomicOps,
     ) -> Result<AtomicDomain<'c, T, M>, Error> {
         let domain = Domain::new("atomic_domain", T::DATA_TYPE, operations)?;
-        Ok(AtomicDomain { client: self.client, domain, words: PhantomData })
+        let group = self.group.clone();
+        Ok(AtomicDomain { client: self.client, group, domain, words: PhantomData })
     }
 }
 
@@ -127,6 +137,19 @@ impl<T: AtomicType, M: Mode> AtomicDomain<'_, T, M> {
         Ok(op.fetches().then_some(old))
     }
 
+    /// The rank of the job that `rank` of the team is.
+    #[inline]
+    pub(crate) fn target(&self, call: &'static str, rank: Rank) -> Result<usize, Error> {
+        let job = match &self.group {
+            None => rank,
+            Some(group) => Rank(group.job_rank(rank.0).ok_or_else(|| {
+                let size = group.size();
+                Error::RankOutOfRange { call, rank, size }
+            })?),
+        };
+        self.client.context.rma_target::<M>(call, job)
+    }
+
     #[inline]
     fn apply_as(
         &self,
@@ -137,7 +160,7 @@ impl<T: AtomicType, M: Mode> AtomicDomain<'_, T, M> {
     ) -> Result<T, Error> {
         self.domain.check(call, op)?;
         let context = &self.client.context;
-        let target = context.rma_target::<M>(call, rank)?;
+        let target = self.target(call, rank)?;
         let word = context.atomic_word(call, (target, offset), T::DATA_TYPE)?;
         if let Some(old) = word.and_then(|word| word.operate(op, operands)) {
             return Ok(old);
