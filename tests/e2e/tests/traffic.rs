@@ -2,7 +2,7 @@
 //! memory, over the software adapter, over two rails, mixed, and over a network with faults.
 //!
 //! `TESTKIT_SEED` runs a seed again. By default 10^6 operations, `scripts/test --all` runs 10^8, with
-//! optimized libraries.
+//! optimized libraries; a program in Rust has fewer.
 
 #![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
 
@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use build::{KINDS, MODES};
 use testkit::apart::neighbourhoods;
-use testkit::{Table, Tree, all_requested, launcher};
+use testkit::{Table, Tree, all_requested, job, launcher};
 
 const DEFAULT: u64 = 1_000_000;
 const ALL: u64 = 100_000_000;
@@ -125,4 +125,30 @@ fn random_traffic_is_what_its_model_says() {
     table.show();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert!(total >= wanted, "{total} operations");
+}
+
+/// The same of the Rust interface: `src/bin/traffic.rs`.
+#[test]
+fn random_traffic_of_a_rust_program_is_what_its_model_says() {
+    let (seed, wanted) = (seed(), if all_requested() { 200_000 } else { 1500 });
+    let title = format!("random traffic of a Rust program, seed {seed}");
+    let mut table = Table::new(&title, &["ranks", "share memory", "operations of each", "ms"]);
+    for (ranks, most) in [(4, None), (3, Some(1)), (4, Some(2))] {
+        let tree = job(ranks, "traffic").args([wanted.to_string(), seed.to_string()]);
+        let tree = match most {
+            Some(most) => neighbourhoods(tree, most),
+            None => tree,
+        };
+        let outcome = tree.deadline("random traffic", Duration::from_secs(300)).run();
+        let lines = outcome.out().matches(" operations as the model says\n").count();
+        let fault = outcome.fault(0);
+        assert!(
+            fault.is_none() && lines == ranks as usize,
+            "TESTKIT_SEED={seed}, {ranks} ranks, {most:?}: {fault:?}\n{}",
+            outcome.err()
+        );
+        let share = most.map_or("all".to_owned(), |most| most.to_string());
+        table.row(vec![ranks.to_string(), share, wanted.to_string(), outcome.ms().to_string()]);
+    }
+    table.show();
 }
