@@ -16,6 +16,7 @@ mod symbols;
 mod teams;
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use testkit::{Outcome, Table, all_requested, launcher};
@@ -236,6 +237,17 @@ fn what_ranks_flush_at_their_exit_waits_for_a_slow_reader() {
         .run();
     let lines = outcome.out().matches("last words").count();
     assert_eq!(lines, 60_000, "code {}:\n{}", outcome.code(), outcome.err());
+}
+
+#[test]
+fn names_that_programs_of_others_use_resolve_in_every_mode() {
+    if !build::ready() {
+        return;
+    }
+    for (turn, mode) in MODES.into_iter().enumerate() {
+        let text = build::must(&mut Command::new(build::smoke("names", mode, KINDS[turn % 2])));
+        assert_eq!(text, "520 calls\n", "{mode}");
+    }
 }
 
 /// Exit code that the launcher reports for a case of `tests/c/exits.c`.
