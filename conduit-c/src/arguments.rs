@@ -47,6 +47,9 @@ fn check_array<T>(what: &str, first: *const T, count: usize) -> Result<*const T,
     match first {
         _ if count == 0 => Ok(NonNull::dangling().as_ptr()),
         first if first.is_null() => Err(Fail::bad(format!("{what} is null"))),
+        _ if count > isize::MAX as usize / size_of::<T>().max(1) => {
+            Err(Fail::bad(format!("{what} with {count} entries is beyond the address space")))
+        }
         first => Ok(first),
     }
 }

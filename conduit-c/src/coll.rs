@@ -77,6 +77,7 @@ pub unsafe extern "C" fn gex_Coll_BroadcastNB(
     must(call, || {
         let team = begin(call, tm, flags)?;
         let is_root = check_root(&team, root)?;
+        ensure!(nbytes <= isize::MAX as usize, "{nbytes} bytes are too much");
         ensure!(!dst.is_null() || nbytes == 0, "dst is null");
         ensure!(!src.is_null() || nbytes == 0 || !is_root, "src is null on the root");
         let buffers = Buffers {
@@ -132,7 +133,7 @@ fn reduction((dt, size, count, op, function, data): Wanted) -> Result<Reduction,
         let its = kind.size();
         ensure!(size == its, "dt_sz {size}: elements of dt {dt:#x} have {its} bytes");
     }
-    let len = size.checked_mul(count);
+    let len = size.checked_mul(count).filter(|len| *len <= isize::MAX as usize);
     let len =
         len.ok_or_else(|| Fail::bad(format!("{count} elements of {size} bytes are too much")))?;
     let combine = match (op, function) {

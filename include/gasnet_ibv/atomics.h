@@ -31,11 +31,12 @@ struct gexi_ad_s {
     (GEX_OP_ADD | GEX_OP_SUB | GEX_OP_INC | GEX_OP_DEC | GEX_OP_FADD | GEX_OP_FSUB | GEX_OP_FINC | GEX_OP_FDEC |     \
      GEX_OP_AND | GEX_OP_OR | GEX_OP_XOR | GEX_OP_FAND | GEX_OP_FOR | GEX_OP_FXOR)
 
-/* Operations that one instruction does, or one and a loop around it. The debug library looks at every operation. */
+/* One operation, by one instruction, or one and a loop around it. The debug library looks at every operation. */
 #ifdef GASNET_DEBUG
 #define GEXI_AD_INLINE(op, dt) 0
 #else
-#define GEXI_AD_INLINE(op, dt) (((op) & (GEXI_AD_MOVES | (((dt) & GEXI_AD_INTEGERS) ? GEXI_AD_SUMS : 0))) != 0)
+#define GEXI_AD_INLINE(op, dt)                                                                                       \
+    (((op) & ((op) - 1)) == 0 && ((op) & (GEXI_AD_MOVES | (((dt) & GEXI_AD_INTEGERS) ? GEXI_AD_SUMS : 0))) != 0)
 #endif
 
 /* An operation on `*word`, whose bits are of type U; what it fetches goes to `*result`. Only with an opcode that the

@@ -286,6 +286,12 @@ static void contention(void)
     gex_AD_Destroy(ad_u32);
 }
 
+/* Flat: the operation is a constant for the header. */
+static __attribute__((__noinline__, __flatten__)) void both(gex_AD_t ad, uint64_t *got, gex_Rank_t rank, void *at)
+{
+    gex_Event_Wait(gex_AD_OpNB_U64(ad, got, rank, at, GEX_OP_FADD | GEX_OP_SET, 1, 2, 0));
+}
+
 /* Ends by the wrong use of this name; `rank` is this one's, or a remote one where there is any. */
 static void wrong(const char *name)
 {
@@ -299,12 +305,25 @@ static void wrong(const char *name)
 #define USE(result, to, at, op, flags) gex_Event_Wait(gex_AD_OpNB_U64(ad, result, to, at, op, 1, 2, flags))
     if (strcmp(name, "another operation") == 0) USE(&got, rank, base, GEX_OP_ADD, 0);
     CASE("two operations") USE(&got, rank, base, GEX_OP_FADD | GEX_OP_SET, 0);
+    CASE("two constants") both(ad, &got, rank, base);
     CASE("another type") gex_Event_Wait(gex_AD_OpNB_I32(ad, &narrow, rank, base, GEX_OP_FADD, 1, 2, 0));
     CASE("unknown type") gex_AD_Create(&other, t_tm, GEX_DT_USER, GEX_OP_ADD, 0);
     CASE("bits of a float") gex_AD_Create(&other, t_tm, GEX_DT_FLT, GEX_OP_ADD | GEX_OP_XOR, 0);
     CASE("unknown operation") gex_AD_Create(&other, t_tm, GEX_DT_U32, GEX_OP_ADD | GEX_OP_USER, 0);
     CASE("unknown flags") gex_AD_Create(&other, t_tm, GEX_DT_U32, GEX_OP_ADD, 8);
     CASE("no team") gex_AD_Create(&other, GEX_TM_INVALID, GEX_DT_U32, GEX_OP_ADD, 0);
+    CASE("no type") gex_AD_Create(&other, t_tm, 0, GEX_OP_ADD, 0);
+    CASE("two types") gex_AD_Create(&other, t_tm, GEX_DT_U32 | GEX_DT_I32, GEX_OP_ADD, 0);
+    CASE("no place") gex_AD_Create(NULL, t_tm, GEX_DT_U32, GEX_OP_ADD, 0);
+    CASE("no operation") USE(&got, rank, base, 0, 0);
+    CASE("flags of nothing") USE(&got, rank, base, GEX_OP_FADD, 1U << 20);
+    CASE("destroyed team")
+    {
+        gex_TM_t team;
+        gex_TM_Split(&team, t_tm, 0, 0, NULL, 0, GEX_FLAG_TM_NO_SCRATCH);
+        OK(gex_TM_Destroy(team, NULL, 0));
+        gex_AD_Create(&other, team, GEX_DT_U32, GEX_OP_ADD, 0);
+    }
     CASE("misaligned") USE(&got, rank, base + 4, GEX_OP_FADD, 0);
     CASE("outside") USE(&got, rank, base - 8, GEX_OP_FADD, 0);
     CASE("at the end") OK(gex_AD_OpNBI_U64(ad, NULL, rank, base + AREA * 2, GEX_OP_SET, 1, 0, 0));

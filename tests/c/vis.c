@@ -403,6 +403,22 @@ static void wrong(const char *name)
     }
     CASE("unknown flags") gex_VIS_VectorPutBlocking(t_tm, to, 2, far, 2, here, 1U << 20);
     CASE("address space") gex_VIS_StridedPutBlocking(t_tm, to, segment, eight, mine, huge, 8, count + 1, 1, 0);
+    CASE("lengths of all")
+    {
+        here[0].gex_len = here[1].gex_len = far[0].gex_len = far[1].gex_len = SIZE_MAX - 4;
+        gex_VIS_VectorPutBlocking(t_tm, to, 2, far, 2, here, 0);
+    }
+    CASE("entries of all") gex_VIS_VectorPutBlocking(t_tm, to, SIZE_MAX / 2, far, 2, here, 0);
+    CASE("index of all") gex_VIS_IndexedGetBlocking(t_tm, 2, list, 4, to, SIZE_MAX / 2, list, 4, 0);
+    CASE("indexed lengths of all") gex_VIS_IndexedPutBlocking(t_tm, to, 2, list, SIZE_MAX, 2, list, SIZE_MAX, 0);
+    CASE("elements of all")
+    {
+        count[0] = count[1] = SIZE_MAX;
+        gex_VIS_StridedGetBlocking(t_tm, mine, eight, to, segment, eight, 8, count, 2, 0);
+    }
+    CASE("dimensions of all")
+    gex_VIS_StridedGetBlocking(t_tm, mine, eight, to, segment, eight, 8, count, SIZE_MAX / 2, 0);
+    CASE("not a team") gex_VIS_IndexedGetBlocking((gex_TM_t)(void *)mine, 2, list, 4, to, 2, list, 4, 0);
     CASE("nobody") gex_VIS_StridedPutBlocking(t_tm, t_size, segment, eight, mine, eight, 8, count, 2, 0);
     CASE("no team") gex_VIS_VectorPutBlocking(GEX_TM_INVALID, 0, 2, far, 2, here, 0);
     CASE("long completion") gex_VIS_SetPeerCompletionHandler(230, mine, 128, 0);

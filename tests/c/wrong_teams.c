@@ -2,6 +2,7 @@
  * does not; `wrong_teams answers` those that answer. */
 #include <unistd.h>
 #include <gasnet_coll.h>
+#include <gasnet_vis.h>
 
 #include "t.h"
 
@@ -60,11 +61,19 @@ static void wrong(const char *name)
 {
     gex_TM_t tm;
     gex_EP_Location_t list[3];
+    gex_Memvec_t eight;
+    eight.gex_addr = data, eight.gex_len = 8;
     memset(list, 0, sizeof list);
     if (strcmp(name, "answers") == 0) answers();
     CASE("barrier after destroy") gex_Coll_BarrierBlocking(ended, 0);
     CASE("put after destroy") gex_RMA_PutBlocking(ended, 0, data, data, 8, 0);
     CASE("put to no member") gex_RMA_PutBlocking(half, 1, data, data, 8, 0);
+    CASE("vector after destroy") gex_VIS_VectorPutBlocking(ended, 0, 1, &eight, 1, &eight, 0);
+    CASE("vector from no member") gex_VIS_VectorGetBlocking(half, 1, &eight, 1, 1, &eight, 0);
+    CASE("barrier of nothing") gex_Coll_BarrierBlocking((gex_TM_t)(void *)data, 0);
+    CASE("split after destroy") gex_TM_Split(&tm, ended, 0, 0, NULL, 0, GEX_FLAG_TM_NO_SCRATCH);
+    CASE("create of null") gex_TM_Create(&tm, 1, t_tm, NULL, 2, NULL, 0, GEX_FLAG_TM_NO_SCRATCH);
+    CASE("create too large") gex_TM_Create(&tm, 1, t_tm, list, SIZE_MAX / 2, NULL, 0, GEX_FLAG_TM_NO_SCRATCH);
     CASE("destroy twice") gex_TM_Destroy(ended, NULL, 0);
     CASE("destroy all") gex_TM_Destroy(t_tm, NULL, 0);
     CASE("barrier of a pair") gex_Coll_BarrierBlocking(gex_TM_Pair(t_ep, 0), 0);
@@ -110,6 +119,17 @@ static void wrong(const char *name)
     CASE("broadcast to null") gex_Event_Wait(gex_Coll_BroadcastNB(t_tm, 0, NULL, data, 8, 0));
     CASE("broadcast from null") gex_Event_Wait(gex_Coll_BroadcastNB(t_tm, t_rank, data, NULL, 8, 0));
     CASE("broadcast with flags") gex_Event_Wait(gex_Coll_BroadcastNB(t_tm, 0, data, data, 8, 1));
+    CASE("broadcast of all") gex_Event_Wait(gex_Coll_BroadcastNB(t_tm, 0, data, data, SIZE_MAX, 0));
+    CASE("broadcast of no team") gex_Event_Wait(gex_Coll_BroadcastNB(GEX_TM_INVALID, 0, data, data, 8, 0));
+    CASE("reduce after destroy")
+    gex_Event_Wait(gex_Coll_ReduceToAllNB(ended, data, data, GEX_DT_I32, 4, 1, GEX_OP_ADD, NULL, NULL, 0));
+    CASE("reduce with flags")
+    gex_Event_Wait(gex_Coll_ReduceToAllNB(t_tm, data, data, GEX_DT_I32, 4, 1, GEX_OP_ADD, NULL, NULL, 4));
+    CASE("reduce to a root outside")
+    gex_Event_Wait(gex_Coll_ReduceToOneNB(half, 1, data, data, GEX_DT_I32, 4, 1, GEX_OP_ADD, NULL, NULL, 0));
+    CASE("no type") gex_Event_Wait(to_all(8, 1, 0, GEX_OP_ADD, NULL));
+    CASE("no operation") gex_Event_Wait(to_all(8, 1, GEX_DT_I64, 0, NULL));
+    CASE("elements of all") gex_Event_Wait(to_all(4, SIZE_MAX / 4, GEX_DT_I32, GEX_OP_ADD, NULL));
     CASE("size of elements") gex_Event_Wait(to_all(4, 1, GEX_DT_DBL, GEX_OP_ADD, NULL));
     CASE("no elements") gex_Event_Wait(to_all(8, 0, GEX_DT_DBL, GEX_OP_ADD, NULL));
     CASE("bits of floats") gex_Event_Wait(to_all(8, 1, GEX_DT_DBL, GEX_OP_XOR, NULL));

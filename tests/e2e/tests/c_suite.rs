@@ -439,7 +439,7 @@ fn wrong_uses_return_their_code_or_end_with_a_name() {
 }
 
 /// Cases of `tests/c/vis.c` that end the process, and what is said then.
-const WRONG_VECTORS: [(&str, &str); 16] = [
+const WRONG_VECTORS: [(&str, &str); 23] = [
     ("unequal totals", "local side has 4 bytes and the remote side 8"),
     ("unequal lengths", "local side has 10 bytes and the remote side 8"),
     ("null list", "gex_VIS_VectorPutNBI: GASNET_ERR_BAD_ARG: srclist is null"),
@@ -452,6 +452,13 @@ const WRONG_VECTORS: [(&str, &str); 16] = [
     ("strided outside", "gex_VIS_StridedPutBlocking: GASNET_ERR_BAD_ARG: bytes"),
     ("overlap", "2 elements of 8 bytes overlap in the destination: they are 7 bytes apart"),
     ("address space", "elements reach beyond the address space"),
+    ("lengths of all", "the local side has more than 2^64 bytes"),
+    ("entries of all", "dstlist with 9223372036854775807 entries is beyond the address space"),
+    ("index of all", "srclist with 9223372036854775807 entries is beyond the address space"),
+    ("indexed lengths of all", "the remote side more than 2^64"),
+    ("elements of all", "elements and counts make more than 2^64 bytes"),
+    ("dimensions of all", "count with 9223372036854775807 entries is beyond the address space"),
+    ("not a team", "gex_VIS_IndexedGetBlocking: GASNET_ERR_BAD_ARG"),
     ("nobody", "rank 2 is not in the team of 2 ranks"),
     ("no team", "team GEX_TM_INVALID"),
     ("long completion", "128 bytes for the handler: at most 127"),
@@ -475,12 +482,13 @@ fn wrong_vectors_end_with_a_name() {
 }
 
 /// Wrong uses of `tests/c/atomics.c`, and what is said then.
-const WRONG_ATOMICS: [(&str, &str); 20] = [
+const WRONG_ATOMICS: [(&str, &str); 27] = [
     (
         "another operation",
         "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: atomic domain: the domain was created for SET, FADD",
     ),
     ("two operations", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: 0x40400 is not one operation"),
+    ("two constants", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: 0x40400 is not one operation"),
     (
         "another type",
         "gex_AD_OpNB_I32: GASNET_ERR_BAD_ARG: the domain has type U64, the call is for I32",
@@ -496,6 +504,12 @@ const WRONG_ATOMICS: [(&str, &str); 20] = [
     ),
     ("unknown flags", "gex_AD_Create: GASNET_ERR_BAD_ARG: flags 0x8"),
     ("no team", "gex_AD_Create: GASNET_ERR_BAD_ARG: team GEX_TM_INVALID"),
+    ("no type", "gex_AD_Create: GASNET_ERR_BAD_ARG: type 0x0 is none of"),
+    ("two types", "gex_AD_Create: GASNET_ERR_BAD_ARG: type 0x3 is none of"),
+    ("no place", "gex_AD_Create: GASNET_ERR_BAD_ARG: the pointer for the answer is null"),
+    ("no operation", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: 0x0 is not one operation"),
+    ("flags of nothing", "bits 0x100000 are none that atomics have"),
+    ("destroyed team", "is a team that was destroyed"),
     ("misaligned", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: address 0x"),
     ("outside", "gex_AD_OpNB_U64: GASNET_ERR_BAD_ARG: bytes 0x"),
     ("at the end", "gex_AD_OpNBI_U64: GASNET_ERR_BAD_ARG: bytes 0x"),

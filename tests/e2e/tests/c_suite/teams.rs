@@ -4,10 +4,16 @@ use crate::build::{self, KINDS, MODES, built};
 use crate::run;
 
 /// Cases that end the process, and what is said then.
-const WRONG: [(&str, &str); 54] = [
+const WRONG: [(&str, &str); 68] = [
     ("barrier after destroy", "gex_Coll_BarrierNB: GASNET_ERR_BAD_ARG"),
     ("put after destroy", "is a team that was destroyed"),
     ("put to no member", "rank 1 is not in the team of 1 ranks"),
+    ("vector after destroy", "gex_VIS_VectorPutBlocking: GASNET_ERR_BAD_ARG"),
+    ("vector from no member", "rank 1 is not in the team of 1 ranks"),
+    ("barrier of nothing", "gex_Coll_BarrierNB: GASNET_ERR_BAD_ARG"),
+    ("split after destroy", "is a team that was destroyed"),
+    ("create of null", "the list of members is null"),
+    ("create too large", "the list of members with 9223372036854775807 entries is beyond"),
     ("destroy twice", "gex_TM_Destroy: GASNET_ERR_BAD_ARG"),
     ("destroy all", "the team of all ranks cannot be destroyed"),
     ("barrier of a pair", "a pair names point-to-point traffic only"),
@@ -27,6 +33,14 @@ const WRONG: [(&str, &str); 54] = [
     ("broadcast to null", "gex_Coll_BroadcastNB: GASNET_ERR_BAD_ARG: dst is null"),
     ("broadcast from null", "gex_Coll_BroadcastNB: GASNET_ERR_BAD_ARG: src is null"),
     ("broadcast with flags", "flags 0x1 must be 0"),
+    ("broadcast of all", "18446744073709551615 bytes are too much"),
+    ("broadcast of no team", "gex_Coll_BroadcastNB: GASNET_ERR_BAD_ARG: team GEX_TM_INVALID"),
+    ("reduce after destroy", "is a team that was destroyed"),
+    ("reduce with flags", "flags 0x4 must be 0"),
+    ("reduce to a root outside", "root 1 is not in the team of 1 ranks"),
+    ("no type", "dt 0x0 is not one data type"),
+    ("no operation", "dt 0x4 has no reduction with op 0x0"),
+    ("elements of all", "elements of 4 bytes are too much"),
     ("size of elements", "dt_sz 4: elements of dt 0x20 have 8 bytes"),
     ("no elements", "dt_sz 8 and dt_cnt 0 must not be 0"),
     ("bits of floats", "dt 0x20 has no reduction with op 0x4"),
