@@ -143,7 +143,7 @@ int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 {
     memset(a, 0, sizeof *a);
     a->max_mr_size = MOVING(1 << 30, 1 << 20);
-    a->max_qp = MOVING(1000, 100), a->max_qp_wr = MOVING(4096, 64), a->max_sge = 40;
+    a->max_qp = MOVING(1000, 100), a->max_qp_wr = MOVING(4096, 64), a->max_sge = a->max_sge_rd = 40;
     a->max_cqe = MOVING(1 << 16, 200), a->max_mr = MOVING(1000, 50);
     a->device_cap_flags = K(xrc_bit) ? IBV_DEVICE_XRC : 0;
     a->max_qp_rd_atom = 16, a->max_qp_init_rd_atom = 300;

@@ -9,7 +9,8 @@
 #define DIMS 16
 #define ENTRIES 4000
 
-static unsigned char mine[AREA], model[AREA], there[AREA], back[AREA];
+/* The local side is in memory of the program and in the own segment, which adapters reach, in turn. */
+static unsigned char heap[AREA], model[AREA], there[AREA], back[AREA], *mine = heap;
 static uint32_t state;
 
 enum { BLOCKING, EVENT, LEAF, IMPLICIT, GROUP, REGION, IMMEDIATE, PAIR, KINDS };
@@ -25,6 +26,11 @@ static unsigned char *part(gex_Rank_t rank)
 {
     /* Each rank has its own part of every segment. */
     return (unsigned char *)t_base(rank, NULL) + (size_t)t_rank * AREA;
+}
+
+static void choose(int round)
+{
+    mine = round / 3 % 2 ? (unsigned char *)gex_Segment_QueryAddr(t_segment) + (size_t)t_size * AREA : heap;
 }
 
 /* Which team and flags a kind of call is made with. */
@@ -139,6 +145,7 @@ static void strided(void)
         random_box(&here, element, count, dims);
         random_box(&far, element, count, dims);
         if (here.span > AREA || far.span > AREA) continue;
+        choose(round);
         /* Sources may repeat elements. */
         if (round % 9 == 0) {
             struct box *source = put ? &here : &far;
@@ -179,7 +186,7 @@ static size_t random_list(gex_Memvec_t *list, unsigned char *base, size_t total)
         total -= bytes;
     }
     CHECK(offset <= AREA);
-    for (at = count; at > 1; at--) {
+    for (at = below(2) ? count : 0; at > 1; at--) {
         size_t other = below(at);
         gex_Memvec_t held = list[other];
         list[other] = list[at - 1];
@@ -207,8 +214,11 @@ static void vectors(void)
         gex_Rank_t to = (gex_Rank_t)below(t_size);
         unsigned char *segment = part(to);
         size_t total = below(round % 3 ? 3000 : 100000);
-        size_t here = random_list(local_list, mine, total), far = random_list(remote_list, segment, total);
+        size_t here, far;
         int put = round % 2, kind = round / 2 % KINDS;
+        choose(round);
+        here = random_list(local_list, mine, total);
+        far = random_list(remote_list, segment, total);
         t_fill(mine, (uint32_t)round, AREA);
         t_fill(there, (uint32_t)round + 7000, AREA);
         OK(gex_RMA_PutBlocking(t_tm, to, segment, there, AREA, 0));
@@ -236,8 +246,9 @@ static void indexed(void)
         size_t unit = 1 + below(round % 3 ? 9 : 700), a = 1 + below(4), b = 1 + below(4), times = 1 + below(20);
         size_t far = a * times, here = b * times, far_len = unit * b, here_len = unit * a, at;
         int put = round % 2, kind = round / 2 % KINDS;
+        choose(round);
         for (at = 0; at < far; at++) {
-            remote_index[at] = segment + (far - 1 - at) * (far_len + 1);
+            remote_index[at] = segment + (round % 4 ? (far - 1 - at) * (far_len + 1) : at * far_len);
             remote_list[at].gex_addr = remote_index[at];
             remote_list[at].gex_len = far_len;
         }
@@ -375,7 +386,7 @@ static void peer_completion(void)
 static void wrong(const char *name)
 {
     gex_Rank_t to = t_size - 1;
-    unsigned char *segment = (unsigned char *)t_base(to, NULL), *end = segment + AREA * t_size;
+    unsigned char *segment = (unsigned char *)t_base(to, NULL), *end = segment + AREA * (t_size + 1);
     gex_Memvec_t here[2], far[2];
     void *list[2];
     size_t count[2] = {2, 3};
@@ -437,7 +448,7 @@ int main(int argc, char **argv)
     t_join("vis", &argc, &argv);
     entry = t_entry(230, (gex_AM_Fn_t)peer_handler, GEX_FLAG_AM_MEDIUM | GEX_FLAG_AM_REPLY, 0);
     OK(gex_EP_RegisterHandlers(t_ep, &entry, 1));
-    t_attach(AREA * t_size);
+    t_attach(AREA * (t_size + 1));
     t_barrier();
     if (argc > 1 && t_rank == 0) wrong(argv[1]);
     state = 1000 + t_rank;

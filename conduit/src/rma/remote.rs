@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::transport::message::Outcome;
-use crate::transport::net::{self, NetTransport, RawSource, Sent};
+use crate::transport::net::{self, NetTransport, OwnPart, RawSource, Sent};
 use crate::transport::op_counter::OpCounter;
 use crate::wait::Waiter;
 
@@ -58,6 +58,30 @@ impl RankContext {
         let from = self.remote_range(op, into.len())?;
         let mut left = memory::target(into);
         self.start::<M>(op, counter, |net| net.get(from, &mut left, counter))
+    }
+
+    /// Starts a put of parts of this rank's memory, within the limits of one request, as one range.
+    /// `row` says when they may be used again.
+    pub(crate) fn put_parts<M: Mode>(
+        &self,
+        op: RemoteOp,
+        row: &OpCounters,
+        parts: &[&[u8]],
+    ) -> Result<Outcome, Error> {
+        let to = self.remote_range(op, parts.iter().map(|part| part.len()).sum())?;
+        self.start::<M>(op, &row.puts, |net| net.put_parts(to, parts, &row.puts))
+    }
+
+    /// Starts a get of one range into parts of this rank's memory, within the limits of one
+    /// request. They are left alone until `row` says that it is complete.
+    pub(crate) fn get_parts<M: Mode>(
+        &self,
+        op: RemoteOp,
+        row: &OpCounters,
+        parts: &[OwnPart],
+    ) -> Result<Outcome, Error> {
+        let from = self.remote_range(op, parts.iter().map(|part| part.len).sum())?;
+        self.start::<M>(op, &row.gets, |net| net.get_parts(from, parts, &row.gets))
     }
 
     /// Where an operation goes: rank and offset, checked against the rank's segment.

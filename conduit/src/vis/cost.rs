@@ -1,13 +1,57 @@
 //! Which way the runs of a transfer take over the network. Pure.
 //!
-//! A run by itself costs a put or get. Packed runs share Mediums, which cost a message and its
-//! answer, and each byte is copied twice more: into the packet, and out of it by the other rank's
-//! processor. So a run is packed when these copies cost less than an operation
-//! (`GASNET_VIS_MAXCHUNK`), and there are enough such runs for the packets.
+//! Runs cost requests, each a put or get, which several runs may share as entries ([`group`]).
+//! Packed runs share Mediums, which cost a message and its answer, and each byte is copied twice
+//! more: into the packet, and out of it by the other rank's processor. Runs of a put that are one
+//! range at the target may also be gathered here and put as that, which costs the first copy alone.
+//! No run above `GASNET_VIS_MAXCHUNK` is packed.
+//!
+//! [`group`]: super::group
 
-/// Operations that cost as much as a packet with its answer, among many in flight: what `bench_vis`
-/// measures over the software adapter, whose operation costs 1 to 2 µs.
-const OPERATIONS_PER_PACKET: usize = 4;
+/// What things cost among many in flight, in nanoseconds, over the software adapter (`bench_vis`);
+/// on Soft-RoCE all are about as many times as much. A request with its completion:
+const REQUEST: usize = 1400;
+/// A packet with its answer.
+const PACKET: usize = 4 * REQUEST;
+/// One more entry of a request.
+const ENTRY: usize = 60;
+/// Bytes whose two copies take as long as a request.
+const COPIED: usize = 4096;
+
+/// Runs that are short enough to be packed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Short {
+    pub(crate) runs: usize,
+    /// Bytes together.
+    pub(crate) bytes: usize,
+    /// Requests that they would take.
+    pub(crate) requests: usize,
+}
+
+impl Short {
+    /// Cost of requests.
+    const fn requested(self) -> usize {
+        let more = self.runs.saturating_sub(self.requests);
+        self.requests.saturating_mul(REQUEST).saturating_add(more.saturating_mul(ENTRY))
+    }
+
+    /// Cost of so many messages of so much each, and copies.
+    const fn copied(self, room: usize, each: usize, copies: usize) -> usize {
+        let messages = self.bytes.div_ceil(room).saturating_mul(each);
+        let copying = self.bytes.saturating_mul(copies) / 2;
+        messages.saturating_add(copying / COPIED * REQUEST)
+    }
+
+    /// Whether they should be packed, in packets of `room` bytes.
+    pub(crate) const fn packs(self, room: usize) -> bool {
+        self.requested() > self.copied(room, PACKET, 2)
+    }
+
+    /// Whether they, which are one range at the target, should be gathered in puts of `room` bytes.
+    pub(crate) const fn gathers(self, room: usize) -> bool {
+        self.requested() > self.copied(room, REQUEST, 1)
+    }
+}
 
 /// What the `GASNET_VIS_*` variables say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,27 +86,51 @@ impl Rule {
     }
 }
 
-/// Whether runs that are short enough to be packed should be: `runs` of them with `bytes` together,
-/// in packets of `room` bytes.
-pub(crate) const fn packs(runs: usize, bytes: usize, room: usize) -> bool {
-    runs > bytes.div_ceil(room).saturating_mul(OPERATIONS_PER_PACKET)
-}
-
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const ROOM: usize = 65_000;
 
     #[test]
     fn many_short_runs_are_packed_and_few_are_not() {
-        assert!(packs(1024, 1024 * 64, ROOM));
-        assert!(packs(1 << 20, 8 << 20, ROOM));
-        assert!(packs(1000, 1000 * 3000, ROOM));
-        assert!(!packs(1, 8, ROOM));
-        assert!(!packs(4, 4 * 64, ROOM));
-        assert!(!packs(16, 16 * 60_000, ROOM));
-        assert!(!packs(0, 0, ROOM));
+        let packs = |runs, bytes| Short { runs, bytes, requests: runs }.packs(ROOM);
+        assert!(packs(1024, 1024 * 64));
+        assert!(packs(1 << 20, 8 << 20));
+        assert!(packs(1000, 1000 * 3000));
+        assert!(!packs(1, 8));
+        assert!(!packs(4, 4 * 64));
+        assert!(!packs(16, 16 * 60_000));
+        assert!(!packs(0, 0));
+    }
+
+    #[test]
+    fn runs_that_share_requests_are_packed_only_when_they_are_short() {
+        let shared = |size: usize| Short { runs: 1024, bytes: 1024 * size, requests: 64 };
+        assert!(shared(64).packs(ROOM) && shared(64).gathers(ROOM));
+        assert!(!shared(2048).packs(ROOM) && !shared(2048).gathers(ROOM));
+    }
+
+    proptest! {
+        #[test]
+        fn sharing_requests_never_favours_copies(
+            runs in 0_usize..1 << 40,
+            size in 1_usize..1 << 20,
+            share in 1_usize..40,
+            room in 1_usize..100_000,
+        ) {
+            let bytes = runs.saturating_mul(size);
+            let alone = Short { runs, bytes, requests: runs };
+            let shared = Short { requests: runs.div_ceil(share), ..alone };
+            prop_assert!(!shared.packs(room) || alone.packs(room));
+            prop_assert!(!shared.gathers(room) || alone.gathers(room));
+            // Gathered is packed without the second copy and the answers.
+            prop_assert!(!shared.packs(room) || shared.gathers(room));
+            let larger = Short { bytes: bytes.saturating_mul(2), ..shared };
+            prop_assert!(!larger.packs(room) || shared.packs(room));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! of a transfer, so each of these is legal. The bytes of a grid have an order nevertheless, that of
 //! its dimensions, so that a part of them can be named by two numbers.
 
-use super::list::Extent;
+use super::list::{Extent, Piece};
 
 /// One dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,6 +218,19 @@ impl Row {
     #[must_use]
     pub const fn bytes(&self) -> Option<usize> {
         self.size.checked_mul(self.count)
+    }
+
+    /// Its elements, each contiguous.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
+        let row = *self;
+        (0..row.count).map(move |at| {
+            let step = |stride: isize| stride.cast_unsigned().wrapping_mul(at);
+            Piece {
+                local: row.local.wrapping_add(step(row.local_stride)),
+                remote: row.remote.wrapping_add(step(row.remote_stride)),
+                len: row.size,
+            }
+        })
     }
 
     /// Contiguous bytes.

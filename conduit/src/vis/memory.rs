@@ -5,6 +5,7 @@ use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
 use super::grid::Row;
 use super::list::Extent;
+use crate::transport::net::OwnPart;
 
 /// Memory that a transfer may read and write. Ranges in it are named by numbers from `first` on:
 /// addresses of this process, or of the rank that owns the memory, or offsets in a segment.
@@ -70,6 +71,12 @@ impl Region {
         let at = if stride < 0 { first.checked_sub(reach)? } else { first };
         let len = reach.checked_add(row.size)?;
         self.holds(Extent { at, len }).then(|| self.at.wrapping_add(first.wrapping_sub(self.first)))
+    }
+
+    /// Where a range is in this process; `None` when it is outside.
+    pub(crate) fn part(&self, range: Extent) -> Option<OwnPart> {
+        let address = self.at.wrapping_add(range.at.wrapping_sub(self.first));
+        self.holds(range).then_some(OwnPart { address, len: range.len })
     }
 
     /// The bytes of a range; `None` when it is outside.

@@ -2,7 +2,8 @@
 //!
 //! A transfer is two descriptions of equally many bytes: lists of ranges ([`list`]) or a box of
 //! elements ([`grid`]), both pure. Inside a neighbourhood its runs are copied when it is called.
-//! Over the network each run is put or got by itself, or many short ones share *packets*
+//! Over the network each run is put or got by itself, or with others that follow it at the target
+//! ([`group`]: gather and scatter entries of the adapter), or many short ones share *packets*
 //! ([`cost`]): Mediums of the library. A packet of a put carries bytes and says where they go
 //! ([`wire`]); its handler unpacks them and answers. A packet of a get says which bytes are wanted;
 //! the answer has them ([`flights`] knows where they go). So every packet is one request with one
@@ -18,6 +19,7 @@ mod flights;
 #[cfg(test)]
 mod fuzz_seeds;
 pub(crate) mod grid;
+mod group;
 mod here;
 pub(crate) mod list;
 pub(crate) mod memory;

@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::cost;
+use super::cost::Short;
 use super::describe::{Shape, bad, outside_local};
 use super::flights::{Flight, Landing, Ticket};
 use super::grid::{Grid, Row};
+use super::group::Group;
 use super::list::{Extent, List, Piece, Pieces, push};
 use super::memory::{Region, gather};
 use super::peer::PeerCompletion;
@@ -19,7 +20,7 @@ use crate::rank::RankContext;
 use crate::rma::operations::OpCounters;
 use crate::rma::remote::RemoteOp;
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
-use crate::transport::net::SendBuffer;
+use crate::transport::net::{OwnPart, PartLimits, SendBuffer};
 use crate::transport::place::Place;
 use crate::transport::{OutsideSegment, Reserved};
 
@@ -63,6 +64,8 @@ impl RankContext {
             endpoint: op.endpoint(),
             packets: 0,
             began: false,
+            group: Group::new(self.part_limits(op, put)),
+            held: Vec::new(),
             mode: PhantomData,
         };
         let sent = match op.shape {
@@ -70,6 +73,7 @@ impl RankContext {
             Shape::Lists { local, remote } => sending.lists(&local, &remote, short),
         };
         let sent = match (sent, op.peer) {
+            (Ok(Outcome::Sent), None) => sending.release(),
             (Ok(Outcome::Sent), Some(peer)) => {
                 let packets = sending.packets;
                 self.announce::<M>((op.call, op.target), peer, counted, packets)
@@ -115,9 +119,8 @@ impl RankContext {
         self.request::<M>(call, &message, Flags::NONE).map(|_sent| ())
     }
 
-    /// Checks both sides of a transfer; number and bytes of the pieces of lists that are short
-    /// enough to be packed.
-    pub(super) fn check_vis(&self, op: &VisOp<'_>, put: bool) -> Result<(usize, usize), Error> {
+    /// Checks both sides of a transfer; the pieces of lists that are short enough to be packed.
+    pub(super) fn check_vis(&self, op: &VisOp<'_>, put: bool) -> Result<Short, Error> {
         let remote = |Extent { at, len }: Extent| {
             let (target, offset) = (op.target, at as u64);
             let checked = match self.transport.is_remote(target) {
@@ -135,7 +138,7 @@ impl RankContext {
             false => Err(outside_local(op.call, range)),
         };
         let most = self.vis.rule.most(put);
-        let mut short = (0_usize, 0_usize);
+        let (mut short, mut group) = (Short::default(), Group::new(self.part_limits(op, put)));
         match op.shape {
             Shape::Grid(grid) => {
                 let outside = || bad(op.call, "elements reach beyond the address space");
@@ -143,18 +146,37 @@ impl RankContext {
                 local(grid.extent(false).ok_or_else(outside)?)?;
             }
             Shape::Lists { local: here, remote: there } => {
-                for Piece { local: at, remote: offset, len } in Pieces::new(&here, &there) {
+                for piece in Pieces::new(&here, &there) {
+                    let Piece { local: at, remote: offset, len } = piece;
                     remote(Extent { at: offset, len })?;
                     local(Extent { at, len })?;
+                    let begins = group.take(piece, self.reaches(op, Extent { at, len }));
                     if len <= most {
-                        short = (short.0 + 1, short.1.saturating_add(len));
+                        short.runs += 1;
+                        short.bytes = short.bytes.saturating_add(len);
+                        short.requests += usize::from(begins);
                     }
                 }
             }
         }
         Ok(short)
     }
+
+    /// What requests of a transfer can have.
+    fn part_limits(&self, op: &VisOp<'_>, put: bool) -> PartLimits {
+        let net = self.transport.net().filter(|_| self.transport.is_remote(op.target));
+        net.map_or_else(PartLimits::default, |net| net.part_limits(self.rank_of(op.target), put))
+    }
+
+    /// Whether devices reach a local range.
+    fn reaches(&self, op: &VisOp<'_>, range: Extent) -> bool {
+        let net = self.transport.net().zip(op.local.part(range));
+        net.is_some_and(|(net, part)| net.covers(part))
+    }
 }
+
+/// Runs of a grid that are looked at to know how many requests all take.
+const SEEN: usize = 256;
 
 /// How far into its segment a place is.
 fn offset_of(place: usize) -> usize {
@@ -184,6 +206,9 @@ struct Sending<'a, M: Mode> {
     packets: u32,
     /// Something was sent, so that it can no longer be declined.
     began: bool,
+    /// Runs that one request will take, and what decides which.
+    group: Group,
+    held: Vec<Piece>,
     mode: PhantomData<M>,
 }
 
@@ -205,14 +230,15 @@ impl<M: Mode> Sending<'_, M> {
     fn grid(&mut self, grid: &Arc<Grid>) -> Result<Outcome, Error> {
         let (total, rule) = (grid.total(), self.context.vis.rule);
         let room = ROOM.saturating_sub(wire::grid_len(grid));
-        let short = grid.element <= rule.most(self.put);
-        let packs = short && cost::packs(grid.elements(), total, room);
-        if self.op.peer.is_none() && !packs {
-            return self.rows(grid);
-        }
+        let short = self.short(grid);
+        let alone = self.op.peer.is_none();
         let there = grid.extent(true).filter(|there| there.len == total);
-        if let Some(there) = there.filter(|_| self.put && rule.gathers && self.op.peer.is_none()) {
-            return self.gathered(grid, there.at);
+        let one = there.filter(|_| self.put && rule.gathers && alone);
+        let fits = grid.element <= rule.most(self.put);
+        match one {
+            Some(there) if fits && short.gathers(ROOM) => return self.gathered(grid, there.at),
+            _ if alone && (one.is_some() || !fits || !short.packs(room)) => return self.rows(grid),
+            _ => {}
         }
         let mut about = Vec::new();
         for from in (0..total).step_by(room) {
@@ -234,14 +260,26 @@ impl<M: Mode> Sending<'_, M> {
         Ok(Outcome::Sent)
     }
 
-    /// Each run of a grid by itself.
+    /// The runs of a grid, as if all were short.
+    fn short(&self, grid: &Grid) -> Short {
+        let (runs, bytes) = (grid.elements(), grid.total());
+        let own = grid.extent(false).is_some_and(|all| self.context.reaches(self.op, all));
+        let mut group = self.group;
+        // One row shows it: the others are like it.
+        let row = grid.rows(0, usize::MAX).next();
+        let (mut requests, mut seen) = (0_usize, 0_usize);
+        for piece in row.iter().flat_map(Row::pieces).take(SEEN) {
+            seen += 1;
+            requests += usize::from(group.take(piece, own));
+        }
+        Short { runs, bytes, requests: (runs / seen.max(1)).saturating_mul(requests) }
+    }
+
+    /// Each run of a grid by itself, or with others.
     fn rows(&mut self, grid: &Grid) -> Result<Outcome, Error> {
         for row in grid.rows(0, usize::MAX) {
-            for at in 0..row.count {
-                let step = |stride: isize| stride.cast_unsigned().wrapping_mul(at);
-                let local = row.local.wrapping_add(step(row.local_stride));
-                let remote = row.remote.wrapping_add(step(row.remote_stride));
-                sent!(self.run(Piece { local, remote, len: row.size }));
+            for piece in row.pieces() {
+                sent!(self.run(piece));
             }
         }
         Ok(Outcome::Sent)
@@ -271,9 +309,9 @@ impl<M: Mode> Sending<'_, M> {
         &mut self,
         local: &List<'_>,
         remote: &List<'_>,
-        (runs, bytes): (usize, usize),
+        short: Short,
     ) -> Result<Outcome, Error> {
-        let most = match (self.op.peer, cost::packs(runs, bytes, ROOM)) {
+        let most = match (self.op.peer, short.packs(ROOM)) {
             (Some(_), _) => usize::MAX,
             (None, true) => self.context.vis.rule.most(self.put),
             (None, false) => 0,
@@ -315,20 +353,56 @@ impl<M: Mode> Sending<'_, M> {
         sent
     }
 
-    /// A put or get of its own.
+    /// Takes a run: it leaves when one comes that does not fit in the same request, or at the end.
     fn run(&mut self, piece: Piece) -> Result<Outcome, Error> {
+        let own = self.context.reaches(self.op, Extent { at: piece.local, len: piece.len });
+        if self.group.take(piece, own) {
+            sent!(self.release());
+        }
+        self.held.push(piece);
+        Ok(Outcome::Sent)
+    }
+
+    /// Sends the runs that are held.
+    fn release(&mut self) -> Result<Outcome, Error> {
+        let held = std::mem::take(&mut self.held);
+        let outcome = match held[..] {
+            [] => return Ok(Outcome::Sent),
+            [piece] => self.one(piece),
+            [first, ..] => self.several(first, &held),
+        };
+        self.began |= matches!(outcome, Ok(Outcome::Sent));
+        self.held = held;
+        self.held.clear();
+        outcome
+    }
+
+    /// Runs that are one range at the target.
+    fn several(&self, first: Piece, held: &[Piece]) -> Result<Outcome, Error> {
+        let (remote, context, local) = (self.remote_op(first.remote), self.context, self.op.local);
+        let ranges = held.iter().map(|piece| Extent { at: piece.local, len: piece.len });
+        let outside = || outside_local(self.op.call, Extent { at: first.local, len: first.len });
+        if self.put {
+            let parts: Option<Vec<_>> = ranges.map(|range| local.bytes(range)).collect();
+            context.put_parts::<M>(remote, self.row, &parts.ok_or_else(outside)?)
+        } else {
+            let parts: Option<Vec<OwnPart>> = ranges.map(|range| local.part(range)).collect();
+            context.get_parts::<M>(remote, self.row, &parts.ok_or_else(outside)?)
+        }
+    }
+
+    /// A put or get of its own.
+    fn one(&self, piece: Piece) -> Result<Outcome, Error> {
         let range = Extent { at: piece.local, len: piece.len };
         let (remote, context) = (self.remote_op(piece.remote), self.context);
         let outside = || outside_local(self.op.call, range);
-        let outcome = if self.put {
+        if self.put {
             let source = self.op.local.bytes(range).ok_or_else(outside)?;
             context.put_counted::<M>(remote, self.row, source, false)
         } else {
             let into = self.op.local.bytes_mut(range).ok_or_else(outside)?;
             context.get_counted::<M>(remote, self.row, into)
-        };
-        self.began |= matches!(outcome, Ok(Outcome::Sent));
-        outcome
+        }
     }
 
     fn filled(&self, filled: Option<()>) -> Result<(), Error> {

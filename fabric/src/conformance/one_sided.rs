@@ -50,7 +50,8 @@ pub(super) fn write(side: &mut Side<'_>) -> Done {
 
 pub(super) fn read(side: &mut Side<'_>) -> Done {
     let rig = Rig::open(side)?;
-    let end = rig.connected(side, &Plan { gather: 2, ..Plan::default() })?;
+    let most = rig.device.caps().max_sge_rd.min(16);
+    let end = rig.connected(side, &Plan { gather: most.max(2), ..Plan::default() })?;
     let mtu = rig.port.active_mtu.bytes() as usize;
     let (into, own) = (rig.buffer((1 << 20) + 64)?, rig.buffer(1 << 20)?);
     own.put(0, &pattern(3 + u64::from(side.role), 1 << 20));
@@ -66,6 +67,14 @@ pub(super) fn read(side: &mut Side<'_>) -> Done {
         let got = [into.get(0, half), into.get(half + 32, size - half)].concat();
         ensure!(expected.get(5..5 + size) == Some(&got[..]), "{size} bytes: others came");
         ensure!(into.get(half, 32) == [0x66; 32], "{size} bytes: more was written");
+    }
+    // Into as many pieces as there can be.
+    for size in [3, 700, 9000] {
+        let pieces: Vec<_> = (0..most as usize).map(|n| into.sge(n * (size + 7), size)).collect();
+        end.succeeds(Operation::Read { remote: remote + 1, rkey }, Data::Gather(&pieces))?;
+        for (n, piece) in expected[1..].chunks(size).take(pieces.len()).enumerate() {
+            ensure!(into.get(n * (size + 7), size) == piece, "{size} bytes: piece {n} of {most}");
+        }
     }
     // Several at once, answered in order.
     for n in 0..12_usize {

@@ -30,6 +30,7 @@ const CAPS: Caps = Caps {
     max_qp: MAX_QP - 1,
     max_qp_wr: MAX_WR,
     max_sge: MAX_SGE,
+    max_sge_rd: MAX_SGE,
     max_cqe: MAX_CQE,
     max_mr: MAX_REGIONS,
     max_mr_size: 1 << 47,

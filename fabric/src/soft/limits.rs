@@ -15,6 +15,8 @@ pub(super) const MAX_QP: u32 = 1 << 14;
 pub(super) const MAX_WR: u32 = 1 << 15;
 /// Gather entries of a request.
 pub(super) const MAX_SGE: u32 = 16;
+/// Entries that every request has room for; room for more is made when the first has more.
+pub(super) const FEW_SGE: usize = 2;
 /// Entries of a completion queue.
 pub(super) const MAX_CQE: u32 = 1 << 20;
 /// Reads and atomics in flight in one direction of a queue pair.

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use self::wqe::Wqe;
-use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, INLINE_COPY_MAX, MAX_MESSAGE};
+use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, FEW_SGE, INLINE_COPY_MAX, MAX_MESSAGE};
 use super::memory::Gather;
 use super::qp_shared::QpShared;
 use super::reverse_path::ReversePath;
@@ -52,7 +52,9 @@ impl Default for Responses {
 #[derive(Debug, Default)]
 pub(super) struct SendQueue {
     ring: Box<[Wqe]>,
+    /// Those of requests with few entries, and of the others, which most queue pairs never have.
     sges: Box<[Sge]>,
+    many: Box<[Sge]>,
     per: usize,
     max: u64,
     /// Oldest request that is not complete.
@@ -104,7 +106,7 @@ impl SendQueue {
         let per = per.max(1) as usize;
         Self {
             ring: vec![Wqe::EMPTY; size].into_boxed_slice(),
-            sges: vec![Sge::default(); size * per].into_boxed_slice(),
+            sges: vec![Sge::default(); size * per.min(FEW_SGE)].into_boxed_slice(),
             per,
             max: u64::from(max),
             backlog_max,
@@ -124,8 +126,26 @@ impl SendQueue {
     }
 
     fn sges(&self, number: u64, count: u8) -> &[Sge] {
-        let at = ring_index(number, self.ring.len()) * self.per;
-        self.sges.get(at..at + usize::from(count)).unwrap_or_default()
+        let (at, count) = (ring_index(number, self.ring.len()), usize::from(count));
+        let few = self.per.min(FEW_SGE);
+        let (table, each) = if count > few { (&self.many, self.per) } else { (&self.sges, few) };
+        table.get(at * each..at * each + count).unwrap_or_default()
+    }
+
+    /// Keeps the entries of a request.
+    fn keep_sges(&mut self, number: u64, list: &[Sge]) {
+        let (at, few) = (ring_index(number, self.ring.len()), self.per.min(FEW_SGE));
+        let (table, each) = if list.len() > few {
+            if self.many.is_empty() {
+                self.many = vec![Sge::default(); self.ring.len() * self.per].into_boxed_slice();
+            }
+            (&mut self.many, self.per)
+        } else {
+            (&mut self.sges, few)
+        };
+        if let Some(places) = table.get_mut(at * each..at * each + list.len()) {
+            places.copy_from_slice(list);
+        }
     }
 
     /// Requests that are posted and not complete.
@@ -155,10 +175,7 @@ impl SendQueue {
             *place = wqe;
         }
         if let Data::Gather(list) = send.data {
-            let at = ring_index(number, self.ring.len()) * self.per;
-            if let Some(places) = self.sges.get_mut(at..at + list.len()) {
-                places.copy_from_slice(list);
-            }
+            self.keep_sges(number, list);
         }
         self.tail += 1;
         let back = idle && self.may_use_reverse(qp, &wqe);

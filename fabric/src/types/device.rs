@@ -152,6 +152,8 @@ pub struct Caps {
     pub max_qp_wr: u32,
     /// Gather or scatter entries of a work request.
     pub max_sge: u32,
+    /// Scatter entries of a read, at most as many.
+    pub max_sge_rd: u32,
     /// Completion queue entries.
     pub max_cqe: u32,
     /// Registered regions.

@@ -189,6 +189,8 @@ fn caps(opened: &Opened) -> Result<Caps, Error> {
         max_qp: number(seen.max_qp),
         max_qp_wr: number(seen.max_qp_wr),
         max_sge: number(seen.max_sge).min(MAX_SGE),
+        // Some drivers say nothing: one is always possible.
+        max_sge_rd: number(seen.max_sge_rd.min(seen.max_sge)).clamp(1, MAX_SGE),
         max_cqe: number(seen.max_cqe),
         max_mr: number(seen.max_mr),
         max_mr_size: seen.max_mr_size,

@@ -108,7 +108,8 @@ impl NetContext {
             srq,
             max_send,
             max_recv,
-            send_sge: 2,
+            // Messages have two.
+            send_sge: rail.entries().max(2),
             recv_sge: 1,
             inline: self.inline_wanted(rail),
         })?;

@@ -20,6 +20,10 @@ use super::settings::sizes::Sizes;
 /// flood of requests does not hold them up.
 pub(super) const RESERVED_CQ_SLOTS: u32 = 4;
 
+/// Entries of requests for parts of this rank's memory: each takes 16 bytes of every request that a
+/// queue pair has room for, used or not.
+pub(super) const MOST_ENTRIES: u32 = 16;
+
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) requests: Arc<dyn SharedReceiveQueue>,
@@ -94,6 +98,11 @@ pub(super) struct Rail {
 }
 
 impl Rail {
+    /// Entries that requests of its queue pairs have at most.
+    pub(super) fn entries(&self) -> u32 {
+        self.device.caps().max_sge.min(MOST_ENTRIES)
+    }
+
     /// Makes the queues of a port. `domain`: where connections are shared.
     pub(super) fn open(
         choice: &RailPlan,

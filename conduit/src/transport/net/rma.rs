@@ -71,7 +71,7 @@ impl<'a> OneSided<'a> {
 
     /// Address and key of a piece at the peer, with its slots; `None`: no room for it, or no
     /// segments yet.
-    fn aim(self, piece: Piece<'a, '_>) -> Option<(Slots<'a>, u64, u32)> {
+    pub(super) fn aim(self, piece: Piece<'a, '_>) -> Option<(Slots<'a>, u64, u32)> {
         let Via { peer, connection, .. } = piece.via;
         let (remote, key) = self.0.segments.aim(peer.rank, piece.place, connection.rail)?;
         let slots = Slots::take(&self.0.rails[connection.rail], &connection.main, RESERVE)?;
@@ -79,7 +79,7 @@ impl<'a> OneSided<'a> {
     }
 
     /// A part of an own segment as the device sees it, if `len` bytes from `address` are in one.
-    fn own_part(self, via: Via<'a>, address: usize, len: usize) -> Option<Sge> {
+    pub(super) fn own_part(self, via: Via<'a>, address: usize, len: usize) -> Option<Sge> {
         let rail = via.connection.rail;
         let lkey = self.0.segments.own_key((rail, &self.0.rails[rail]), address, len)?;
         Some(Sge { addr: address as u64, len: self.piece_len(via, len), lkey })
@@ -106,7 +106,7 @@ impl<'a> OneSided<'a> {
 
     /// Posts a piece. `local`: it counts as local until it is complete, as the device reads the
     /// source, or writes the target, by itself. `false`: no room, and what it had goes back.
-    fn post(
+    pub(super) fn post(
         self,
         piece: Piece<'a, '_>,
         (slots, operation): (&Slots<'_>, Operation),
@@ -270,7 +270,7 @@ impl<'a> OneSided<'a> {
 }
 
 /// Tries connections in turn until one takes a piece.
-fn on_some_connection<'a>(
+pub(super) fn on_some_connection<'a>(
     peer: &'a Peer,
     mut attempt: impl FnMut(Via<'a>) -> Result<usize, Error>,
 ) -> Result<usize, Error> {

@@ -227,7 +227,12 @@ impl Segments {
 
     /// Whether devices can read bytes where they are.
     pub(super) fn is_own(&self, bytes: &[u8]) -> bool {
-        self.attached.get().is_some_and(|attached| attached.own.holds(bytes))
-            || self.registered.iter().any(|one| one.memory.holds(bytes))
+        self.covers(bytes.as_ptr().addr(), bytes.len())
+    }
+
+    /// Whether devices can reach so many bytes from an address on.
+    pub(super) fn covers(&self, address: usize, len: usize) -> bool {
+        self.attached.get().is_some_and(|attached| attached.own.covers(address, len))
+            || self.registered.iter().any(|one| one.memory.covers(address, len))
     }
 }

@@ -232,7 +232,7 @@ impl NetTransport {
 
     /// Calls into the network; `None` when it is closed, or when a signal handler interrupted it.
     #[inline]
-    fn enter<T>(&self, call: impl FnOnce(&NetContext) -> T) -> Option<T> {
+    pub(super) fn enter<T>(&self, call: impl FnOnce(&NetContext) -> T) -> Option<T> {
         if INSIDE.get() || self.closed.load(Ordering::Relaxed) {
             return None;
         }

@@ -171,6 +171,7 @@ fn capabilities_are_what_the_device_says_and_can() {
     let caps = fake.caps();
     assert!(caps.xrc && caps.odp && caps.atomics, "{caps:?}");
     assert_eq!((caps.max_sge, caps.max_init_rd_atom, caps.max_srq_wr), (32, 255, 64));
+    assert_eq!(caps.max_sge_rd, 32);
     // The bit alone is not enough.
     fake.set("xrc_works", 0);
     assert!(!fake.caps().xrc);

@@ -47,11 +47,6 @@ impl SegmentMemory {
     }
 
     #[inline]
-    pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
-        self.covers(bytes.as_ptr().addr(), bytes.len())
-    }
-
-    #[inline]
     pub(crate) fn covers(&self, address: usize, len: usize) -> bool {
         let from = address.wrapping_sub(self.base.as_ptr().addr());
         from < self.len && len <= self.len - from

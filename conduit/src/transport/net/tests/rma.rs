@@ -177,6 +177,67 @@ pub(super) fn bound_memory(kind: &Kind) {
     });
 }
 
+/// Parts of the own segment, and of other memory as far as it goes inline, are one range at the
+/// peer.
+fn parts(kind: &Kind) {
+    run(2, SEGMENT, kind, |member| {
+        let peer = Rank(1 - member.rank);
+        // Connected.
+        put(member, peer, 0, &[0]);
+        let limits = |put| member.net.part_limits(peer, put);
+        assert!(limits(true).parts == 16 && limits(false).parts == 16);
+        assert!(limits(false).inline == 0 && limits(true).bytes <= 1 << 20);
+        let side = lasting(1 << 16);
+        for (round, len) in [1, 9, 700, 5000].into_iter().enumerate() {
+            for count in [2, 3, 16_usize] {
+                let bytes = pattern(round + count + member.rank as usize, count * len);
+                let own = count * len > limits(true).inline;
+                let memory = if own { member.memory.within(OWN, 1 << 20) } else { side };
+                let far = |part: usize| (count - 1 - part) * (len + 13);
+                let places = (0..count).map(|part| (far(part), part * len));
+                for (at, from) in places.clone() {
+                    assert!(memory.write(at as u64, &bytes[from..from + len]));
+                }
+                let sources: Vec<_> = (0..count).map(|part| memory.part(far(part), len)).collect();
+                let counter = Arc::new(OpCounter::default());
+                let place = (peer, REMOTE as u64 + 5);
+                finish(member, &counter, || {
+                    member.net.put_parts(place, &sources, &counter).expect("put")
+                });
+                get(member, peer, REMOTE + 5, side.target(0, (count * len).min(1 << 16)));
+                let same = side.read(0, (count * len).min(1 << 16));
+                assert!(bytes.starts_with(&same), "{count} times {len}");
+                let into = member.memory.within(2 * OWN - (1 << 20), 1 << 20);
+                let targets: Vec<_> = (0..count)
+                    .map(|part| OwnPart { address: into.part(far(part), len).as_ptr().addr(), len })
+                    .collect();
+                assert!(targets.iter().all(|part| member.net.covers(*part)));
+                let counter = Arc::new(OpCounter::default());
+                finish(member, &counter, || {
+                    member.net.get_parts(place, &targets, &counter).expect("get")
+                });
+                for (at, from) in places {
+                    assert!(into.read(at, len) == bytes[from..from + len], "{count} times {len}");
+                }
+            }
+        }
+        let counter = Arc::new(OpCounter::default());
+        let (two, end) = ([&[1_u8, 2][..], &[3]], SEGMENT as u64 - 2);
+        let outside = member.net.put_parts((peer, end), &two, &counter);
+        assert!(outside.expect_err("outside").to_string().contains("outside the segment"));
+        assert!(!member.net.covers(OwnPart { address: side.part(0, 1).as_ptr().addr(), len: 1 }));
+        member.meet(&|_| {});
+    });
+}
+
+#[test]
+fn several_parts_are_one_request() {
+    parts(&PLAIN);
+    parts(&SMALL);
+    parts(&Kind { rails: 2, connections: 2, ..PLAIN });
+    parts(&Kind { fake: true, ..SMALL });
+}
+
 #[test]
 fn memory_that_was_bound_and_published_is_reached() {
     bound_memory(&PLAIN);
