@@ -90,6 +90,13 @@ impl Arena {
         unsafe { std::ptr::copy_nonoverlapping(place, to.as_mut_ptr(), to.len()) };
     }
 
+    /// Bytes of the memory, as the source of a put.
+    pub fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        let place = self.place(offset, len);
+        // SAFETY: inside the mapping; nobody writes what is a source.
+        unsafe { std::slice::from_raw_parts(place, len) }
+    }
+
     /// Sum of the first word of every cache line of `len` bytes.
     pub fn sum(&self, offset: usize, len: usize) -> u64 {
         let place = self.place(offset, len);

@@ -1,8 +1,10 @@
 //! What a strided put of 1024 times 64 bytes costs, beside 1024 puts, beside one put of as many
 //! bytes, and beside a loop of copies where the other rank's segment is mapped. Usage, on 2 ranks
-//! (of neighbourhoods of their own for the network): `bench_vis PAIRS [COUNT]`
+//! (of neighbourhoods of their own for the network): `bench_vis PAIRS [COUNT [ROW]]`
 //!
-//! COUNT is how many transfers a sample has. Prints `KEY VALUE` lines: microseconds of a transfer,
+//! COUNT is how many transfers a sample has. With ROW, 1 MiB in rows of so many bytes instead, by
+//! puts from the own segment: to one range at the other rank, to rows there, each row by itself,
+//! and all as one range; also to one range from other memory. Prints `KEY VALUE` lines: microseconds of a transfer,
 //! complete at the other rank. The ways take turns, sample by sample.
 
 use std::hint::black_box;
@@ -24,15 +26,19 @@ const PEER: Rank = Rank(1);
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let usage = "usage: bench_vis PAIRS [COUNT], on 2 ranks";
-    let (pairs, count) = match &args[..] {
-        [pairs] => (pairs.parse()?, 200),
-        [pairs, count] => (pairs.parse()?, count.parse()?),
+    let usage = "usage: bench_vis PAIRS [COUNT [ROW]], on 2 ranks";
+    let (pairs, count, row) = match &args[..] {
+        [pairs] => (pairs.parse()?, 200, 0),
+        [pairs, count] => (pairs.parse()?, count.parse()?, 0),
+        [pairs, count, row] => (pairs.parse()?, count.parse()?, row.parse()?),
         _ => return Err(usage.into()),
     };
     let client = Client::<Seq>::init("bench_vis")?;
     if client.size() != 2 {
         return Err(usage.into());
+    }
+    if row > 0 {
+        return megabyte(&client, row, (pairs, count));
     }
     let segment = client.attach_segment((ROWS * APART) as u64)?;
     let near = client.neighbours().len() == 2;
@@ -104,4 +110,55 @@ fn copies(arena: &Arena, source: &[u8]) -> Result<()> {
         arena.copy_in(row * APART, &bytes[..ROW]);
     }
     Ok(())
+}
+
+const MEGABYTE: usize = 1 << 20;
+
+/// The ways of 1 MiB in rows of so many bytes.
+fn megabyte(client: &Client<Seq>, row: usize, (pairs, count): (u32, u32)) -> Result<()> {
+    // Rows of this rank lie in the first half of its segment, those of the other in the second.
+    let segment = client.attach_segment(4 * MEGABYTE as u64)?;
+    let own = Arena::of(&segment)?;
+    own.copy_in(0, &vec![7; 4 * MEGABYTE]);
+    client.barrier(0, BarrierFlags::ANONYMOUS)?;
+    if client.rank() == Rank(0) {
+        let (source, heap) = (own.bytes(0, 2 * MEGABYTE), vec![9; 2 * MEGABYTE]);
+        let (apart, close) = ([2 * row.cast_signed()], [row.cast_signed()]);
+        let counts = [MEGABYTE / row];
+        let first = 2 * MEGABYTE;
+        let put = |source: &[u8], there: &[isize]| -> Result<()> {
+            let local = Strides { first: 0, strides: &apart };
+            let remote = Strides { first, strides: there };
+            let what = Strided { element: row, counts: &counts, local, remote };
+            Ok(client.put_strided(PEER, source, &what)?)
+        };
+        let sample = |name: &str, way: &dyn Fn() -> Result<()>| {
+            let begin = Instant::now();
+            for _ in 0..count {
+                way()?;
+            }
+            let each = begin.elapsed().as_secs_f64() * 1e6 / f64::from(count);
+            show(&format!("{name}_us {each:.3}\n"));
+            Ok::<(), Box<dyn std::error::Error>>(())
+        };
+        for _ in 0..pairs {
+            sample("whole", &|| Ok(client.put(PEER, first as u64, &source[..MEGABYTE])?))?;
+            sample("gather", &|| put(source, &close))?;
+            sample("heap", &|| put(&heap, &close))?;
+            sample("both", &|| put(source, &apart))?;
+            sample("each", &|| {
+                client.scope(|scope| {
+                    for at in (0..2 * MEGABYTE).step_by(2 * row) {
+                        let (bytes, local) = (&source[at..at + row], LocalCompletion::Defer);
+                        let to = (first + at) as u64;
+                        let _sent = scope.put_nbi(PEER, to, bytes, local, Flags::NONE)?;
+                    }
+                    scope.nbi_wait(Operations::PUT)
+                })??;
+                Ok(())
+            })?;
+        }
+    }
+    client.barrier(0, BarrierFlags::ANONYMOUS)?;
+    client.exit(0)
 }
