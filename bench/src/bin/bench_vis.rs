@@ -4,8 +4,8 @@
 //!
 //! COUNT is how many transfers a sample has. With ROW, 1 MiB in rows of so many bytes instead, by
 //! puts from the own segment: to one range at the other rank, to rows there, each row by itself,
-//! and all as one range; also to one range from other memory. Prints `KEY VALUE` lines: microseconds of a transfer,
-//! complete at the other rank. The ways take turns, sample by sample.
+//! and all as one range; also to one range from other memory. Prints `KEY VALUE` lines:
+//! microseconds of a transfer, complete at the other rank. The ways take turns, sample by sample.
 
 use std::hint::black_box;
 use std::time::Instant;
