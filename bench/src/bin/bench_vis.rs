@@ -6,6 +6,7 @@
 //! puts from the own segment: to one range at the other rank, to rows there, each row by itself,
 //! and all as one range; also to one range from other memory. Prints `KEY VALUE` lines:
 //! microseconds of a transfer, complete at the other rank. The ways take turns, sample by sample.
+//! What arrived of rows in one range is checked.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -26,7 +27,7 @@ const PEER: Rank = Rank(1);
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let usage = "usage: bench_vis PAIRS [COUNT [ROW]], on 2 ranks";
+    let usage = "usage: bench_vis PAIRS [COUNT [ROW]], on 2 ranks; ROW divides 1 MiB";
     let (pairs, count, row) = match &args[..] {
         [pairs] => (pairs.parse()?, 200, 0),
         [pairs, count] => (pairs.parse()?, count.parse()?, 0),
@@ -34,7 +35,7 @@ fn main() -> Result<()> {
         _ => return Err(usage.into()),
     };
     let client = Client::<Seq>::init("bench_vis")?;
-    if client.size() != 2 {
+    if client.size() != 2 || row > 0 && !MEGABYTE.is_multiple_of(row) {
         return Err(usage.into());
     }
     if row > 0 {
@@ -119,7 +120,9 @@ fn megabyte(client: &Client<Seq>, row: usize, (pairs, count): (u32, u32)) -> Res
     // Rows of this rank lie in the first half of its segment, those of the other in the second.
     let segment = client.attach_segment(4 * MEGABYTE as u64)?;
     let own = Arena::of(&segment)?;
-    own.copy_in(0, &vec![7; 4 * MEGABYTE]);
+    let pattern: Vec<u8> =
+        (0..4 * MEGABYTE).map(|at| (at ^ at >> 8 ^ at >> 16).to_le_bytes()[0]).collect();
+    own.copy_in(0, &pattern);
     client.barrier(0, BarrierFlags::ANONYMOUS)?;
     if client.rank() == Rank(0) {
         let (source, heap) = (own.bytes(0, 2 * MEGABYTE), vec![9; 2 * MEGABYTE]);
@@ -158,7 +161,13 @@ fn megabyte(client: &Client<Seq>, row: usize, (pairs, count): (u32, u32)) -> Res
                 Ok(())
             })?;
         }
+        put(source, &close)?;
     }
     client.barrier(0, BarrierFlags::ANONYMOUS)?;
+    let rows =
+        pattern.chunks_exact(row).step_by(2).zip(own.bytes(2 * MEGABYTE, MEGABYTE).chunks(row));
+    if client.rank() == PEER && rows.take(MEGABYTE / row).any(|(sent, came)| sent != came) {
+        return Err("other bytes arrived".into());
+    }
     client.exit(0)
 }

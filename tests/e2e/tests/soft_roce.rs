@@ -41,6 +41,9 @@ fn jobs() -> Vec<Step> {
         .shows("rank 1 of 2 on node1"),
         job("ring", "", "ring 20").shows("around 2 ranks: 40 steps in order"),
         job("ring over both devices", "GASNET_NUM_QPS=2", "ring 20").shows("40 steps in order"),
+        // It checks what arrives by gather entries.
+        job("strided puts over both devices", "GASNET_NUM_QPS=2", "bench_vis 1 1 8192")
+            .shows("gather_us"),
     ];
     let (few, all) = ([3, 10], (1..=15).chain(51..=55));
     let cases: Vec<i32> = if all_requested() { all.collect() } else { few.to_vec() };
