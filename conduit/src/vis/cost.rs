@@ -144,7 +144,7 @@ mod tests {
             settings::Values::from_env(&env.collect()).expect("legal")
         };
         let rule = |pairs: &[(&str, &str)]| Rule::of(&table(pairs), ROOM);
-        let preset = Rule { put_most: 3072, get_most: 3072, gathers: true };
+        let preset = Rule { put_most: 4096, get_most: 4096, gathers: true };
         assert_eq!(rule(&[]), preset);
         let off = Rule { put_most: 0, get_most: 0, gathers: true };
         assert_eq!(rule(&[("GASNET_VIS_AMPIPE", "0"), ("GASNET_VIS_PUT_MAXCHUNK", "9")]), off);

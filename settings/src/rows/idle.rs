@@ -23,7 +23,7 @@ group! { COLLECTIVES "Collectives, strided transfers and clocks" {
     GASNET_VIS_AMPIPE: Bool, YES =>
         "Over a network, pack many short runs of a vector, indexed or strided transfer into \
          messages.";
-    GASNET_VIS_MAXCHUNK: BYTES, Value("3072") =>
+    GASNET_VIS_MAXCHUNK: BYTES, Value("4096") =>
         "Longest run that is packed; longer ones are put or got by themselves. At most what a \
          message holds.";
     GASNET_VIS_PUT_MAXCHUNK: BYTES, Unset => "The same for puts alone.";
