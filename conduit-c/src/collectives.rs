@@ -1,24 +1,28 @@
-//! Barriers over the team of all ranks, by events. All other collectives are operations.
+//! Barriers and small reductions to all over the team of all ranks, by events. All other collectives
+//! are operations.
 //!
-//! Events of these barriers are numbers: a sequence number and a kind. They complete in order, so a
-//! count says which are complete. Only one of them is under way between the ranks: the next one
+//! Events of these are numbers: a sequence number and a kind. Those of a kind complete in order, so
+//! a count says which are complete. Only one barrier is under way between the ranks: the next one
 //! arrives when it has passed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gasnet_ibv::Mode;
-use gasnet_ibv::inner::{Inner, Waiter};
+use gasnet_ibv::inner::{Group, Inner, Waiter};
 
 use crate::fail::{Fail, ensure};
 use crate::types::EventValue;
 use crate::{M, events};
 
 const BARRIER: usize = 0x80;
+/// In shared memory; the number is that of its turn.
+const REDUCTION: usize = 0xc0;
 
 /// The barriers of this rank.
 pub struct Collectives {
     inner: Inner,
+    whole: Arc<Group>,
     advancing: Mutex<()>,
     begun: AtomicU64,
     arrived: AtomicU64,
@@ -29,6 +33,7 @@ impl Collectives {
     pub fn new(inner: Inner) -> Self {
         Self {
             inner,
+            whole: inner.whole(),
             advancing: Mutex::new(()),
             begun: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
@@ -135,10 +140,23 @@ impl Collectives {
             return events::finish(self.inner, event);
         }
         let (number, kind) = parts(event);
+        if kind == REDUCTION {
+            return self.is_seen(number).ok_or_else(|| no_event(event));
+        }
         if kind == BARRIER && number >= 1 && number <= self.begun.load(Ordering::Relaxed) {
             return Ok(self.done.load(Ordering::Acquire) >= number);
         }
         Err(no_event(event))
+    }
+
+    /// Whether a reduction is complete; `None` for one that was not begun.
+    fn is_seen(&self, number: u64) -> Option<bool> {
+        self.whole.has_seen(u32::try_from(number).ok()?)
+    }
+
+    /// The event of a reduction that was begun; 0 when it is complete.
+    pub fn event_of(&self, turn: u32) -> EventValue {
+        if self.whole.has_seen(turn) == Some(true) { 0 } else { event(turn.into(), REDUCTION) }
     }
 
     /// Polls for an event that a program tests again and again.
@@ -168,6 +186,12 @@ impl Collectives {
             return Ok(());
         }
         self.inner.check_outside::<M>(call)?;
+        if let (turn, REDUCTION) = parts(event)
+            && let (Ok(turn), false) = (u32::try_from(turn), self.barriers_under_way())
+        {
+            // Another thread may begin a barrier meanwhile, and moves it on itself.
+            return Ok(self.inner.pass_meeting::<M>(call, turn)?);
+        }
         if event & 0xff == BARRIER && self.inner.yield_until(|| self.is_complete(event))? {
             return Ok(());
         }
@@ -219,6 +243,11 @@ const fn event(number: u64, kind: usize) -> EventValue {
 #[cold]
 fn no_event(event: EventValue) -> Fail {
     Fail::bad(format!("{event:#x} is not an event"))
+}
+
+/// Whether only polls complete an event: operations, and reductions.
+pub const fn needs_polls(event: EventValue) -> bool {
+    events::is_operation(event) || event & 0xff == REDUCTION
 }
 
 /// Number and kind of an event.

@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::arguments::{array_mut, no_flags};
+use crate::collectives::needs_polls;
 use crate::fail::{Fail, NOT_READY, OK, ensure, must, status, value};
 use crate::transfer::order;
 use crate::types::{EventValue, Flags};
@@ -29,7 +30,7 @@ fn is_complete(event: EventValue) -> Result<bool, Fail> {
     if collectives.is_complete(event)? {
         return Ok(true);
     }
-    if events::is_operation(event) {
+    if needs_polls(event) {
         collectives.poll_once("gex_Event_Test")?;
         return collectives.is_complete(event);
     }

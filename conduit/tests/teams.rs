@@ -307,3 +307,44 @@ fn members_that_call_different_collectives_are_told() {
     let text = said.downcast_ref::<String>().expect("a text");
     assert!(text.contains("collectives differ") && text.contains("bytes"), "{text}");
 }
+
+#[test]
+fn a_member_that_waits_in_memory_and_one_that_waits_for_a_message_are_told() {
+    let said = std::panic::catch_unwind(|| {
+        job::<Seq>(2, &Settings::default(), |client: &Client<Seq>| {
+            let (team, mut data) = (client.team(), [0_u32; 1]);
+            let _ended = match client.rank() {
+                Rank(0) => team.reduce_to_all(&mut data, ReduceOp::Add),
+                _ => team.broadcast(Rank(0), &mut data),
+            };
+        });
+    });
+    let said = said.expect_err("they differ");
+    let text = said.downcast_ref::<String>().expect("a text");
+    assert!(text.contains("collectives differ") && text.contains("a broadcast"), "{text}");
+}
+
+#[test]
+fn many_small_reductions_are_under_way_and_waited_for_in_any_order() {
+    job::<Seq>(3, &Settings::default(), |client: &Client<Seq>| {
+        let (team, me) = (client.team(), u64::from(client.rank().0));
+        for round in 0..20_u64 {
+            let mut data: Vec<[u64; 3]> = (0..9).map(|turn| [turn, me, round]).collect();
+            let mut at_once = [me];
+            client
+                .scope(|scope| {
+                    let begin = |data| scope.reduce_to_all_nb(&team, data, ReduceOp::Add);
+                    let mut events: Vec<_> =
+                        data.iter_mut().map(|data| begin(data).expect("begin")).collect();
+                    team.reduce_to_all(&mut at_once, ReduceOp::Max).expect("reduce");
+                    events.rotate_left(usize::try_from((me + round) % 9).expect("few"));
+                    for event in events {
+                        let sums = event.wait().expect("wait");
+                        assert!(sums[0] % 3 == 0 && sums[1..] == [3, 3 * round], "{sums:?}");
+                    }
+                })
+                .expect("scope");
+            assert_eq!(at_once, [2]);
+        }
+    });
+}

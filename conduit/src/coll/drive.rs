@@ -6,11 +6,12 @@ use std::sync::Arc;
 use bootstrap::Rank;
 
 use super::group::Group;
-use super::letter::{HANDLER, Head, WORDS};
+use super::letter::{HANDLER, Head, Kind, WORDS};
 use super::machine::State;
+use super::meeting;
 use super::memory::Buffers;
 use super::table::{Key, Running, Table};
-use super::task::Task;
+use super::task::{Reduction, Task};
 use super::ways::Ways;
 use crate::error::Error;
 use crate::handler::{Function, Registered, Role};
@@ -110,7 +111,6 @@ impl RankContext {
             }
         }
         self.advance_collectives::<M>(&mut table);
-        self.advance_meetings::<M>(&mut table);
         Ok(Begun { op, row, key: first.unwrap_or_default() })
     }
 
@@ -133,12 +133,6 @@ impl RankContext {
     ) -> Result<(), Error> {
         let Begun { op, row, key } = self.begin_collective::<M>(call, group, task)?;
         let guard = GiveUp(self, key);
-        if self.calls.meets() {
-            self.yield_until(|| {
-                self.drive_collectives::<M>();
-                Ok::<_, Error>(row.is_complete(Part::ALL))
-            })?;
-        }
         let mut waiter = Waiter::new();
         while !row.is_complete(Part::ALL) {
             if self.poll::<M>(call)? > 0 {
@@ -173,37 +167,20 @@ impl RankContext {
     #[cold]
     #[inline(never)]
     pub(crate) fn drive_collectives<M: Mode>(&self) {
-        if self.is_closed() {
+        let stirred = self.calls.is_stirred();
+        if self.is_closed() || !stirred && self.collectives.whole.meets() && !self.may_meet() {
             return;
         }
         // Another thread that has it does so, and comes back for what comes now.
         if let Some(mut table) = self.collectives.try_lock() {
-            if self.calls.is_stirred() {
+            if stirred {
                 self.advance_collectives::<M>(&mut table);
             }
             self.advance_meetings::<M>(&mut table);
-        }
-    }
-
-    /// Goes on with the collectives in shared memory.
-    fn advance_meetings<M: Mode>(&self, table: &mut Table) {
-        let mut at = 0;
-        while let Some(key) = table.meetings.get(at).copied() {
-            if self.advance_one::<M>(table, key) == State::Done {
-                table.meetings.remove(at);
-            } else {
-                at += 1;
+            if self.calls.meets() && table.meetings.is_empty() {
+                self.calls.set_meets(false);
             }
         }
-        if self.calls.meets() == table.meetings.is_empty() {
-            self.calls.set_meets(!table.meetings.is_empty());
-        }
-    }
-
-    /// Whether a collective in shared memory can go on. Loads only.
-    #[cold]
-    pub(crate) fn may_meet(&self) -> bool {
-        self.collectives.try_lock().is_none_or(|table| table.may_meet(self.shm()))
     }
 
     fn advance_collectives<M: Mode>(&self, table: &mut Table) {
@@ -244,6 +221,11 @@ impl RankContext {
             let (number, signature, stage) = (key.1, running.signature, &mut table.stage);
             running.ask(&mut Ways { context: self, group, number, signature, stage, mode });
         }
+        let (group, stage) = (&self.collectives.whole, &mut table.stage);
+        for meeting in table.meetings.unasked() {
+            let (number, signature, mode) = (meeting.number, meeting.signature, PhantomData::<M>);
+            meeting.ask(group, &mut Ways { context: self, group, number, signature, stage, mode });
+        }
     }
 
     fn advance_one<M: Mode>(&self, table: &mut Table, key: Key) -> State {
@@ -252,14 +234,13 @@ impl RankContext {
         let group = Arc::clone(&running.group);
         let (number, signature, stage) = (key.1, running.signature, &mut table.stage);
         let mut others = Ways::<M> { context: self, group: &group, number, signature, stage, mode };
-        let mut state = Ok(State::Waiting);
+        let mut state = State::Waiting;
         if running.calls_program {
             // What its function may not call, it is told.
-            self.calls.run_handler::<M>(|| state = running.advance(self.shm(), &mut others));
+            self.calls.run_handler::<M>(|| state = running.advance(&mut others));
         } else {
-            state = running.advance(self.shm(), &mut others);
+            state = running.advance(&mut others);
         }
-        let state = state.unwrap_or_else(|problem| self.no_agreement(&problem));
         if let State::NotThere(from) = state {
             self.no_agreement(&format!(
                 "rank {from} of the team lends memory that it does not have"
@@ -273,5 +254,133 @@ impl RankContext {
             }
         }
         state
+    }
+}
+
+/// Reductions to all in shared memory.
+impl RankContext {
+    /// Whether one can go on. Loads only.
+    pub(crate) fn may_meet(&self) -> bool {
+        meeting::is_ready(self.shm(), &self.collectives.whole)
+    }
+
+    fn advance_meetings<M: Mode>(&self, table: &mut Table) {
+        let run = |calls_program, advance: &mut dyn FnMut()| {
+            if calls_program { self.calls.run_handler::<M>(advance) } else { advance() }
+        };
+        let done = table.meetings.advance(self.shm(), &self.collectives.whole, run);
+        let done = done.unwrap_or_else(|problem| self.no_agreement(&problem));
+        if M::THREADED && done {
+            // Another thread may sleep for it.
+            self.shm().wake_own();
+        }
+    }
+
+    /// Begins one on the team of all ranks, which has seats for it; its turn. What the buffers name
+    /// is its own until the turn is seen.
+    fn meet_to_reduce<M: Mode>(
+        &self,
+        call: &'static str,
+        reduction: Reduction,
+        buffers: Buffers,
+        counters: Option<Arc<OpCounters>>,
+    ) -> Result<(Key, u32), Error> {
+        self.check_open(call)?;
+        self.check_outside::<M>(call)?;
+        let (group, signature) =
+            (&self.collectives.whole, reduction.signature(Kind::ReduceToAll, 0));
+        let mut table = self.collectives.lock();
+        let key = (group.id, group.next());
+        let what = (key.1, signature);
+        let turn = table.meetings.begin(group, what, (buffers, reduction.combine), counters);
+        if let Err(problem) = table.take_early(key) {
+            self.no_agreement(&problem);
+        }
+        self.advance_meetings::<M>(&mut table);
+        // Left so until a poll finds none.
+        if !table.meetings.is_empty() && !self.calls.meets() {
+            self.calls.set_meets(true);
+        }
+        Ok((key, turn))
+    }
+
+    /// Begins a reduction to all: its turn, for a team that has seats for so many bytes
+    /// ([`Group::has_seats`]).
+    ///
+    /// # Errors
+    /// A call inside a handler; the end of the job.
+    pub fn start_meeting<M: Mode>(
+        &self,
+        call: &'static str,
+        reduction: Reduction,
+        buffers: Buffers,
+    ) -> Result<u32, Error> {
+        Ok(self.meet_to_reduce::<M>(call, reduction, buffers, None)?.1)
+    }
+
+    /// Waits (and polls) until the result of a turn is there.
+    ///
+    /// # Errors
+    /// The end of the job.
+    pub fn pass_meeting<M: Mode>(&self, call: &'static str, turn: u32) -> Result<(), Error> {
+        let is_seen = || self.collectives.whole.has_seen(turn) != Some(false);
+        let passed = || {
+            if !is_seen() && self.may_meet() {
+                self.drive_collectives::<M>();
+            }
+            is_seen()
+        };
+        if passed() || self.yield_until(|| Ok::<_, Error>(passed()))? {
+            return Ok(());
+        }
+        let mut waiter = Waiter::new();
+        while !passed() {
+            if self.poll::<M>(call)? > 0 {
+                waiter.progressed();
+            } else {
+                waiter.idle(self, || self.has_work() || is_seen());
+            }
+        }
+        Ok(())
+    }
+
+    /// Combines elements of all to the results of all.
+    pub(crate) fn reduce_to_all<M: Mode>(
+        &self,
+        call: &'static str,
+        group: &Arc<Group>,
+        reduction: Reduction,
+        buffers: Buffers,
+    ) -> Result<(), Error> {
+        if !group.has_seats(reduction.len) {
+            let task = Task::reduce_to_all(group, reduction, buffers);
+            return self.run_collective::<M>(call, group, task);
+        }
+        let (key, turn) = self.meet_to_reduce::<M>(call, reduction, buffers, None)?;
+        let guard = GiveUp(self, key);
+        self.pass_meeting::<M>(call, turn)?;
+        std::mem::forget(guard);
+        Ok(())
+    }
+
+    /// As [`RankContext::reduce_to_all`], as an operation.
+    ///
+    /// # Errors
+    /// A call inside a handler; the end of the job.
+    pub fn start_reduction<M: Mode>(
+        &self,
+        call: &'static str,
+        group: &Arc<Group>,
+        reduction: Reduction,
+        buffers: Buffers,
+    ) -> Result<Op, Error> {
+        if !group.has_seats(reduction.len) {
+            let task = Task::reduce_to_all(group, reduction, buffers);
+            return self.start_collective::<M>(call, group, task);
+        }
+        let (op, row) = self.begin(call)?;
+        row.gets.begin(false);
+        self.meet_to_reduce::<M>(call, reduction, buffers, Some(row))?;
+        Ok(op)
     }
 }

@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::hierarchy::Member;
 use super::members::Members;
 use super::places::Places;
-use crate::transport::shm::MOST;
+use crate::transport::shm::{MOST, OPERAND};
 
 /// Number of a team in the job: job rank of its first member, and a number that this one gave. The
 /// team of all ranks has 0.
 pub(crate) type TeamId = u64;
+
+/// That of all ranks.
+pub(super) const WHOLE: TeamId = 0;
 
 /// Makes the number of a team.
 pub(crate) const fn team_id(first: u32, number: u32) -> TeamId {
@@ -40,29 +43,48 @@ impl Group {
     pub(crate) fn whole(rank: u32, size: u32, places: Places) -> Self {
         let small = (2..=u32::try_from(MOST).unwrap_or(0)).contains(&size);
         let turns = (small && places.count() < 2).then(Default::default);
-        Self { turns, ..Self::new(0, Members::all(size), rank, places) }
+        Self { turns, ..Self::new(WHOLE, Members::all(size), rank, places) }
     }
 
-    /// Whether small reductions have seats.
-    pub(super) const fn has_seats(&self) -> bool {
-        self.turns.is_some()
+    /// Whether reductions to all of so many bytes are done in shared memory.
+    #[must_use]
+    #[inline]
+    pub const fn has_seats(&self, len: usize) -> bool {
+        self.turns.is_some() && len <= OPERAND
     }
 
-    /// The number of the turn that begins now.
+    /// The number of the turn that begins now. Who calls it, or [`Group::see`], has the lock of all
+    /// collectives.
     pub(super) fn next_turn(&self) -> u32 {
-        self.turns.as_ref().map_or(0, |[begun, _]| begun.fetch_add(1, Ordering::Relaxed))
+        self.turns.as_ref().map_or(0, |[begun, _]| count_up(begun))
     }
 
     /// Turns whose result was seen.
+    #[inline]
     pub(super) fn seen(&self) -> u32 {
-        self.turns.as_ref().map_or(0, |[_, seen]| seen.load(Ordering::Relaxed))
+        self.turns.as_ref().map_or(0, |[_, seen]| seen.load(Ordering::Acquire))
     }
 
-    /// One more.
+    /// One more, whose result is where it belongs.
     pub(super) fn see(&self) {
         if let Some([_, seen]) = &self.turns {
-            seen.fetch_add(1, Ordering::Relaxed);
+            count_up(seen);
         }
+    }
+
+    /// Whether the reduction of a turn is complete; `None` for one that was not begun.
+    #[must_use]
+    #[inline]
+    pub fn has_seen(&self, turn: u32) -> Option<bool> {
+        let [begun, seen] = self.turns.as_ref()?.each_ref().map(|count| is_before(turn, count));
+        begun.then_some(seen)
+    }
+
+    /// Whether a turn is under way.
+    #[inline]
+    pub(super) fn meets(&self) -> bool {
+        let turns = self.turns.as_ref();
+        turns.is_some_and(|[begun, _]| begun.load(Ordering::Relaxed) != self.seen())
     }
 
     /// This process's rank in the team.
@@ -101,16 +123,29 @@ impl Group {
         self.places.count() < 2
     }
 
-    /// The number of the collective that begins now, the same on all members.
+    /// The number of the collective that begins now, the same on all members. Who calls it has the
+    /// lock of all collectives.
     pub(super) fn next(&self) -> u32 {
-        self.begun.fetch_add(1, Ordering::Relaxed)
+        count_up(&self.begun)
     }
 
     /// Whether the collective with this number was begun here.
     pub(super) fn has_begun(&self, number: u32) -> bool {
-        // Older by less than half of all numbers.
-        self.begun.load(Ordering::Relaxed).wrapping_sub(number).wrapping_sub(1) < 1 << 31
+        is_before(number, &self.begun)
     }
+}
+
+/// Counts what one thread at a time counts; the count before.
+fn count_up(count: &AtomicU32) -> u32 {
+    let before = count.load(Ordering::Relaxed);
+    count.store(before.wrapping_add(1), Ordering::Release);
+    before
+}
+
+/// Whether a number is that of something counted: older by less than half of all numbers.
+#[inline]
+fn is_before(number: u32, count: &AtomicU32) -> bool {
+    count.load(Ordering::Acquire).wrapping_sub(number).wrapping_sub(1) < 1 << 31
 }
 
 #[cfg(test)]
@@ -126,5 +161,16 @@ mod tests {
         let group = Group { begun: AtomicU32::new(u32::MAX), ..group };
         assert_eq!((group.next(), group.next()), (u32::MAX, 0));
         assert!(group.has_begun(0) && group.has_begun(u32::MAX) && !group.has_begun(1));
+    }
+    #[test]
+    fn turns_complete_in_order() {
+        let group = Group::whole(0, 2, Places::together(vec![0, 0]));
+        assert_eq!((group.has_seen(0), group.meets()), (None, false));
+        assert_eq!((group.next_turn(), group.next_turn()), (0, 1));
+        assert_eq!((group.has_seen(0), group.meets()), (Some(false), true));
+        group.see();
+        assert_eq!([0, 1, 2].map(|turn| group.has_seen(turn)), [Some(true), Some(false), None]);
+        group.see();
+        assert!(!group.meets());
     }
 }

@@ -1,20 +1,40 @@
-//! A small reduction to all, of a team whose members are neighbours: operands and result are in
+//! Small reductions to all, of a team whose members are neighbours: operands and results are in
 //! shared memory (`transport/shm/board.rs`).
+//!
+//! They complete in the order in which they were begun, so a count says which are complete: none
+//! needs a row among the operations. One that is alone takes the lock twice and allocates nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::group::Group;
 use super::letter::Signature;
-use super::machine::{Memory, State};
-use super::memory::Work;
-use crate::transport::shm::{AHEAD, Board, Differs, Operand, Seat, ShmTransport};
+use super::machine::{Mark, Others, Packet};
+use super::memory::Buffers;
+use super::reduce::Combine;
+use super::schedule::ASK;
+use crate::rma::operations::OpCounters;
+use crate::transport::shm::{AHEAD, Board, Differs, Seat, ShmTransport, WORDS};
 
 /// One of them.
 pub(super) struct Meeting {
-    len: usize,
-    /// Its turn, from when it is begun.
-    turn: Option<u32>,
-    /// This rank's operand, once it is put down.
-    own: Option<Box<Operand>>,
+    /// Of the collective in its team.
+    pub(super) number: u32,
+    turn: u32,
+    pub(super) signature: Signature,
+    buffers: Buffers,
+    combine: Combine,
+    /// Where it is waited for as an operation.
+    counters: Option<Arc<OpCounters>>,
+    /// This rank's operand was put down.
+    put: bool,
+    /// The next member was shown what was begun here.
+    asked: bool,
 }
+
+/// Those under way, in order; all are of the team of all ranks, whose seats are its own.
+#[derive(Default)]
+pub(super) struct Meetings(VecDeque<Meeting>);
 
 fn board<'s>(shm: &'s ShmTransport, group: &Group, turn: u32) -> Board<impl Fn(usize) -> &'s Seat> {
     // All ranks of the job are neighbours: team ranks are local indices.
@@ -22,69 +42,137 @@ fn board<'s>(shm: &'s ShmTransport, group: &Group, turn: u32) -> Board<impl Fn(u
     Board { ranks: group.size() as usize, me: group.rank() as usize, turn, seat }
 }
 
-impl Meeting {
-    pub(super) const fn new(len: usize) -> Self {
-        Self { len, turn: None, own: None }
+/// Whether the first of those under way would be complete. Loads only.
+pub(super) fn is_ready(shm: &ShmTransport, group: &Group) -> bool {
+    board(shm, group, group.seen()).is_ready()
+}
+
+impl Meetings {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    /// Takes its turn, when it is begun.
-    pub(super) fn begin(&mut self, group: &Group) {
-        self.turn = Some(group.next_turn());
+    /// Adds one that begins now; its turn.
+    pub(super) fn begin(
+        &mut self,
+        group: &Group,
+        (number, signature): (u32, Signature),
+        (buffers, combine): (Buffers, Combine),
+        counters: Option<Arc<OpCounters>>,
+    ) -> u32 {
+        let turn = group.next_turn();
+        let (put, asked) = (false, false);
+        let meeting = Meeting { number, turn, signature, buffers, combine, counters, put, asked };
+        self.0.push_back(meeting);
+        turn
     }
 
-    /// Whether [`Meeting::advance`] would do something.
-    pub(super) fn may_advance(&self, shm: &ShmTransport, group: &Group) -> bool {
-        let Some(turn) = self.turn else { return false };
-        let ahead = turn.wrapping_sub(group.seen());
-        if self.own.is_none() {
-            ahead < AHEAD
-        } else {
-            ahead == 0 && board(shm, group, turn).is_ready()
+    pub(super) fn get(&self, number: u32) -> Option<&Meeting> {
+        self.0.iter().find(|meeting| meeting.number == number)
+    }
+
+    /// The memory of one is its owner's again.
+    pub(super) fn give_up(&mut self, number: u32) {
+        for meeting in self.0.iter_mut().filter(|meeting| meeting.number == number) {
+            meeting.buffers = Buffers::NONE;
         }
     }
 
-    /// Goes on as far as the others let it.
+    pub(super) fn give_up_all(&mut self) {
+        self.0.clear();
+    }
+
+    /// As `Running::ask`.
+    pub(super) fn unasked(&mut self) -> impl Iterator<Item = &mut Meeting> {
+        self.0.iter_mut().filter(|meeting| !meeting.asked)
+    }
+
+    /// Goes on with them as far as the other ranks let it; whether one is complete. `run` runs what
+    /// may call a function of the program, and says so.
     pub(super) fn advance(
         &mut self,
         shm: &ShmTransport,
         group: &Group,
-        signature: Signature,
-        work: &mut Work,
-    ) -> Result<State, String> {
-        let Some(turn) = self.turn else { return Ok(State::Waiting) };
-        let ahead = turn.wrapping_sub(group.seen());
-        if ahead >= AHEAD {
-            return Ok(State::Waiting);
-        }
-        let (board, len) = (board(shm, group, turn), self.len);
-        let differs = |Differs { rank, check }| {
-            let said = Signature::of_word(check).and_then(|other| signature.problem(other));
-            format!("rank {rank} {}", said.as_deref().unwrap_or("put something else down"))
-        };
-        let mut join = |left: &mut Operand, right: &mut Operand| {
-            if let (Some(left), Some(right)) =
-                (left.bytes.get_mut(..len), right.bytes.get_mut(..len))
-            {
-                work.join(left, right);
+        mut run: impl FnMut(bool, &mut dyn FnMut()),
+    ) -> Result<bool, String> {
+        let mut done = false;
+        loop {
+            // The first one has seen the result of all before it.
+            for meeting in self.0.iter_mut().take(AHEAD as usize).filter(|one| !one.put) {
+                let mut wakes = Ok(false);
+                run(meeting.calls_program(), &mut || wakes = meeting.put_down(shm, group));
+                if wakes? {
+                    let others = (0..group.size()).filter(|rank| *rank != group.rank());
+                    others.for_each(|rank| shm.wake(rank as usize));
+                }
             }
-        };
-        if self.own.is_none() {
-            let own = Box::new(Operand::new(signature.word(), work.original(0..len)));
-            let wakes = board.put(&own, &mut join).map_err(differs)?;
-            self.own = Some(own);
-            if wakes {
-                (0..board.ranks).filter(|rank| *rank != board.me).for_each(|rank| shm.wake(rank));
+            let Some(first) = self.0.front_mut() else { return Ok(done) };
+            let board = board(shm, group, first.turn);
+            if !board.is_ready() {
+                return Ok(done);
             }
+            let mut taken = Ok(());
+            run(first.calls_program(), &mut || taken = first.take(&board));
+            taken?;
+            if let Some(Meeting { counters: Some(counters), .. }) = self.0.pop_front() {
+                counters.gets.end(false);
+            }
+            group.see();
+            done = true;
         }
-        let Some(own) = self.own.as_ref().filter(|_| ahead == 0) else { return Ok(State::Waiting) };
-        let Some(result) = board.result(own, &mut join).map_err(differs)? else {
-            return Ok(State::Waiting);
-        };
-        group.see();
-        let room = work.room(0..len);
-        if let Some(bytes) = result.bytes.get(..room.len()) {
+    }
+}
+
+impl Meeting {
+    fn calls_program(&self) -> bool {
+        matches!(self.combine, Combine::Function(_))
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.signature.len).unwrap_or(0)
+    }
+
+    fn problem(&self, Differs { rank, check }: Differs) -> String {
+        let said = Signature::of_word(check).and_then(|other| self.signature.problem(other));
+        format!("rank {rank} {}", said.as_deref().unwrap_or("put something else down"))
+    }
+
+    fn join(&self) -> impl Fn(&mut [u8], &mut [u8]) {
+        |left, right| self.combine.apply(left, right, false)
+    }
+
+    /// Puts this rank's operand down; whether others may have waited for it.
+    fn put_down(&mut self, shm: &ShmTransport, group: &Group) -> Result<bool, String> {
+        self.put = true;
+        let (board, own) = (board(shm, group, self.turn), self.buffers.operand(self.len()));
+        let put = board.put(self.signature.word(), own, &self.join());
+        put.map_err(|differs| self.problem(differs))
+    }
+
+    /// Takes the result, which is there.
+    fn take<'s>(&mut self, board: &Board<impl Fn(usize) -> &'s Seat>) -> Result<(), String> {
+        // One word needs no room for many.
+        if self.len() <= 8 { self.take_words::<1>(board) } else { self.take_words::<WORDS>(board) }
+    }
+
+    fn take_words<'s, const N: usize>(
+        &mut self,
+        board: &Board<impl Fn(usize) -> &'s Seat>,
+    ) -> Result<(), String> {
+        let found = board.result::<N>(self.signature.word(), self.len(), &self.join());
+        let mut result = found.map_err(|differs| self.problem(differs))?;
+        let room = self.buffers.room(0..self.len());
+        if let Some(bytes) = result.bytes().get(..room.len()) {
             room.copy_from_slice(bytes);
         }
-        Ok(State::Done)
+        Ok(())
+    }
+
+    /// Members wait for each other for ever when they differ: each shows the next one once what it
+    /// has begun.
+    pub(super) fn ask(&mut self, group: &Group, others: &mut impl Others) {
+        let place = Mark { tag: ASK, lane: 0, at: 0 };
+        let to = (group.rank() + 1) % group.size();
+        self.asked = others.send(Packet { to, place, bytes: &[] });
     }
 }

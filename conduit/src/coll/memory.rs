@@ -42,6 +42,40 @@ impl Buffers {
     }
 }
 
+/// What whoever moves a collective on sees of them.
+impl Buffers {
+    /// The first bytes of what this rank contributes, where it is.
+    pub(super) fn operand(&self, len: usize) -> &[u8] {
+        if self.source.is_null() { self.result(0..len) } else { self.contribution(0..len) }
+    }
+
+    fn contribution(&self, range: Range<usize>) -> &[u8] {
+        if self.source.is_null() || range.end > self.contributes {
+            return &[];
+        }
+        // SAFETY: inside the source, which may be read while the collective is under way.
+        unsafe { std::slice::from_raw_parts(self.source.wrapping_add(range.start), range.len()) }
+    }
+
+    fn result(&self, range: Range<usize>) -> &[u8] {
+        if self.result.is_null() || range.end > self.len {
+            return &[];
+        }
+        // SAFETY: inside the result, which is the collective's while it is under way.
+        unsafe { std::slice::from_raw_parts(self.result.wrapping_add(range.start), range.len()) }
+    }
+
+    /// Bytes of the result.
+    pub(super) fn room(&mut self, range: Range<usize>) -> &mut [u8] {
+        if self.result.is_null() || range.end > self.len {
+            return &mut [];
+        }
+        let start = self.result.wrapping_add(range.start);
+        // SAFETY: as in `result`, and nobody else has it meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
+    }
+}
+
 /// Types that every sequence of bytes is a value of, without padding.
 pub trait Plain: sealed::Sealed + Copy + Send + Sync + 'static {}
 
@@ -105,31 +139,12 @@ impl Work {
         Self { moves: Some(moves), ..Self::new(buffers, own, None) }
     }
 
-    /// Combines a left operand with a right one; the left one becomes the result.
-    pub(super) fn join(&self, left: &mut [u8], right: &mut [u8]) {
-        if let Some(combine) = &self.combine {
-            combine.apply(left, right, false);
-        }
-    }
-
     fn contribution(&self, range: Range<usize>) -> &[u8] {
-        if self.buffers.source.is_null() || range.end > self.buffers.contributes {
-            return &[];
-        }
-        // SAFETY: inside the source, which may be read while the collective is under way.
-        unsafe {
-            std::slice::from_raw_parts(self.buffers.source.wrapping_add(range.start), range.len())
-        }
+        self.buffers.contribution(range)
     }
 
     fn result(&self, range: Range<usize>) -> &[u8] {
-        if self.buffers.result.is_null() || range.end > self.buffers.len {
-            return &[];
-        }
-        // SAFETY: inside the result, which is the collective's while it is under way.
-        unsafe {
-            std::slice::from_raw_parts(self.buffers.result.wrapping_add(range.start), range.len())
-        }
+        self.buffers.result(range)
     }
 
     /// The place of the result, or what stands for it.
@@ -141,16 +156,7 @@ impl Work {
     }
 
     fn result_mut(&mut self, range: Range<usize>) -> &mut [u8] {
-        if self.buffers.result.is_null() || range.end > self.buffers.len {
-            return &mut [];
-        }
-        // SAFETY: as in `result`, and nobody else has it meanwhile.
-        unsafe {
-            std::slice::from_raw_parts_mut(
-                self.buffers.result.wrapping_add(range.start),
-                range.len(),
-            )
-        }
+        self.buffers.room(range)
     }
 }
 

@@ -8,7 +8,7 @@ use super::letter::{Kind, Signature};
 use super::machine::{LONG, Layout, Machine};
 use super::memory::{Buffers, Moves, Work};
 use super::reduce::Combine;
-use super::task::{self, Reduction, Task};
+use super::task::{Reduction, Task};
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
@@ -78,7 +78,7 @@ impl Task {
         let moves = Moves { reads, stores, keeps, block: len };
         Self {
             signature: Signature::new(kind, [u64::from(root), 0, 0, 0], len),
-            plan: task::Plan::Steps(Machine::new(steps, layout)),
+            machine: Machine::new(steps, layout),
             work: Work::moving(buffers, bytes(own), moves),
             calls_program: false,
         }
@@ -92,8 +92,8 @@ impl Task {
         let signature = reduction.signature(Kind::Scan, 0);
         let calls_program = matches!(reduction.combine, Combine::Function(_));
         let work = Work::new(buffers, 0, Some(reduction.combine));
-        let plan = task::Plan::Steps(Machine::new(steps, layout));
-        Self { signature, plan, work, calls_program }
+        let machine = Machine::new(steps, layout);
+        Self { signature, machine, work, calls_program }
     }
 }
 

@@ -3,17 +3,17 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::group::{Group, TeamId};
+use super::group::{Group, TeamId, WHOLE};
 use super::lend::Stage;
 use super::letter::{Head, Signature};
-use super::machine::{Mark, Others, Packet, State};
+use super::machine::{Machine, Mark, Others, Packet, State};
+use super::meeting::Meetings;
 use super::memory::Work;
 use super::places::Places;
 use super::quick_hash::QuickMap;
 use super::schedule::ASK;
-use super::task::{Plan, Task};
+use super::task::Task;
 use crate::rma::operations::OpCounters;
-use crate::transport::shm::ShmTransport;
 
 /// Team and number of a collective.
 pub(crate) type Key = (TeamId, u32);
@@ -25,7 +25,7 @@ pub(super) type Letter = (u32, Head, Vec<u8>);
 pub(super) struct Running {
     pub(super) group: Arc<Group>,
     pub(super) signature: Signature,
-    plan: Plan,
+    machine: Machine,
     work: Work,
     pub(super) calls_program: bool,
     counters: Arc<OpCounters>,
@@ -41,15 +41,11 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(group: &Arc<Group>, task: Task, counters: Arc<OpCounters>) -> Self {
-        let Task { signature, mut plan, work, calls_program } = task;
-        let group = Arc::clone(group);
-        if let Plan::Meeting(meeting) = &mut plan {
-            meeting.begin(&group);
-        }
+        let Task { signature, machine, work, calls_program } = task;
         Self {
-            group,
+            group: Arc::clone(group),
             signature,
-            plan,
+            machine,
             work,
             calls_program,
             counters,
@@ -66,24 +62,15 @@ impl Running {
     }
 
     /// Goes on as far as possible.
-    pub(super) fn advance(
-        &mut self,
-        shm: &ShmTransport,
-        others: &mut impl Others,
-    ) -> Result<State, String> {
+    pub(super) fn advance(&mut self, others: &mut impl Others) -> State {
         if self.held {
-            return Ok(State::Waiting);
+            return State::Waiting;
         }
-        let state = match &mut self.plan {
-            Plan::Steps(machine) => machine.advance(&mut self.work, others),
-            Plan::Meeting(meeting) => {
-                meeting.advance(shm, &self.group, self.signature, &mut self.work)?
-            }
-        };
+        let state = self.machine.advance(&mut self.work, others);
         if state == State::Done {
             self.counters.gets.end(false);
         }
-        Ok(state)
+        state
     }
 
     /// Members wait for each other for ever when they differ so that nobody sends: each shows the
@@ -104,10 +91,7 @@ impl Running {
         if head.mark.tag == ASK {
             return Ok(());
         }
-        match &mut self.plan {
-            Plan::Steps(machine) => Ok(machine.arrive(from, head.mark, bytes, &mut self.work)?),
-            Plan::Meeting(_) => Err("sends a message where there are none".to_owned()),
-        }
+        Ok(self.machine.arrive(from, head.mark, bytes, &mut self.work)?)
     }
 }
 
@@ -119,8 +103,8 @@ pub(super) struct Table {
     /// Those that may go on.
     pub(super) stirring: Vec<Key>,
     pub(super) stage: Stage,
-    /// Those in shared memory, in the order in which they were begun.
-    pub(super) meetings: Vec<Key>,
+    /// Those in shared memory.
+    pub(super) meetings: Meetings,
     /// Teams of this rank.
     groups: QuickMap<TeamId, Arc<Group>>,
 }
@@ -142,6 +126,14 @@ impl Table {
             }
             return Ok(());
         }
+        if head.team == WHOLE
+            && let Some(meeting) = self.meetings.get(head.number)
+        {
+            return match meeting.signature.problem(head.signature) {
+                None if head.mark.tag == ASK => Ok(()),
+                problem => Err(problem.unwrap_or_else(|| "sends what nobody waits for".to_owned())),
+            };
+        }
         let group = self.groups.get(&head.team);
         let begun = group.map(|group| group.has_begun(head.number));
         if head.mark.tag == ASK && begun != Some(false) {
@@ -156,27 +148,21 @@ impl Table {
 
     /// Adds a collective, with what came early for it.
     pub(super) fn begin(&mut self, key: Key, mut running: Running) -> Result<(), String> {
-        let early = self.early.remove(&key).unwrap_or_default();
-        if matches!(running.plan, Plan::Meeting(_)) {
-            self.meetings.push(key);
-        } else {
-            running.stirring = true;
-            self.stirring.push(key);
-        }
+        running.stirring = true;
+        self.stirring.push(key);
         self.running.insert(key, running);
+        self.take_early(key)
+    }
+
+    /// Takes what came before the collective was begun.
+    pub(super) fn take_early(&mut self, key: Key) -> Result<(), String> {
+        if self.early.is_empty() {
+            return Ok(());
+        }
+        let early = self.early.remove(&key).unwrap_or_default();
         early.into_iter().try_for_each(|(source, head, mut bytes)| {
             self.take(source, &head, &mut bytes)
                 .map_err(|problem| format!("rank {source} {problem}"))
-        })
-    }
-
-    /// Whether one in shared memory can go on.
-    pub(super) fn may_meet(&self, shm: &ShmTransport) -> bool {
-        self.meetings.iter().any(|key| match self.running.get(key) {
-            Some(Running { plan: Plan::Meeting(meeting), group, .. }) => {
-                meeting.may_advance(shm, group)
-            }
-            _ => true,
         })
     }
 
@@ -292,11 +278,18 @@ impl Collectives {
 
     /// The memory of a collective is its owner's again, whatever has become of it.
     pub(crate) fn give_up(&self, key: Key) {
-        self.lock().running.remove(&key);
+        let (team, number) = key;
+        let mut table = self.lock();
+        table.running.remove(&key);
+        if team == WHOLE {
+            table.meetings.give_up(number);
+        }
     }
 
     /// As [`Collectives::give_up`] for all.
     pub(crate) fn give_up_all(&self) {
-        self.lock().running.clear();
+        let mut table = self.lock();
+        table.running.clear();
+        table.meetings.give_up_all();
     }
 }

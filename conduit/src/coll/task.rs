@@ -3,27 +3,17 @@
 use super::group::Group;
 use super::letter::{Kind, Signature};
 use super::machine::{Layout, Machine};
-use super::meeting::Meeting;
 use super::memory::{Buffers, Work};
 use super::reduce::Combine;
 use super::schedule::{self, Step, ToAll, Tree};
-use crate::transport::shm::OPERAND;
 
 /// One collective on one team, ready to begin.
 pub struct Task {
     pub(super) signature: Signature,
-    pub(super) plan: Plan,
+    pub(super) machine: Machine,
     pub(super) work: Work,
     /// It runs a function of the program.
     pub(super) calls_program: bool,
-}
-
-/// How its members do it.
-pub(super) enum Plan {
-    /// By messages.
-    Steps(Machine),
-    /// In shared memory.
-    Meeting(Meeting),
 }
 
 /// What a reduction combines, beside the elements.
@@ -72,16 +62,11 @@ impl Task {
         Self::new(signature, steps, layout, Buffers { result, ..buffers }, Some(reduction.combine))
     }
 
-    /// Elements of all, combined, to the results of all.
+    /// Elements of all, combined, to the results of all, by messages. All members of a team with
+    /// seats for so many bytes ([`Group::has_seats`]) meet there instead.
     #[must_use]
     pub fn reduce_to_all(group: &Group, reduction: Reduction, buffers: Buffers) -> Self {
         let signature = reduction.signature(Kind::ReduceToAll, 0);
-        if group.has_seats() && reduction.len <= OPERAND {
-            let calls_program = matches!(reduction.combine, Combine::Function(_));
-            let plan = Plan::Meeting(Meeting::new(reduction.len));
-            let work = Work::new(buffers, 0, Some(reduction.combine));
-            return Self { signature, plan, work, calls_program };
-        }
         let layout = Layout::cut(reduction.len, reduction.element, false);
         let how = if layout.is_long() { ToAll::ThroughOne } else { ToAll::Doubling };
         let steps = group.member().reduce_to_all(how, reduction.ordered, layout.lends());
@@ -108,8 +93,8 @@ impl Task {
         let calls_program = matches!(combine, Some(Combine::Function(_)));
         let len = if own { buffers.contributes } else { 0 };
         let work = Work::new(buffers, len, combine);
-        let plan = Plan::Steps(Machine::new(steps, layout));
-        Self { signature, plan, work, calls_program }
+        let machine = Machine::new(steps, layout);
+        Self { signature, machine, work, calls_program }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::coll::{Plain, ReduceOp, Task};
 use crate::endpoint::Team;
 use crate::error::Error;
 use crate::mode::Mode;
+use crate::rma::operations::Op;
 use crate::team::Element;
 use bootstrap::Rank;
 
@@ -73,8 +74,8 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         op: ReduceOp,
     ) -> Result<Event<'scope, &'scope mut [T]>, Error> {
         let call = "reduce_to_all_nb";
-        let task = team.reduce_to_all_task(call, data, op)?;
-        self.collective(call, team, task, data)
+        let op = team.start_reduce_to_all(call, data, op)?;
+        Ok(self.begun(op, data))
     }
 
     fn collective<B>(
@@ -85,11 +86,12 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         borrowed: B,
     ) -> Result<Event<'scope, B>, Error> {
         let op = self.client.context.start_collective::<M>(call, team.group(), task)?;
+        Ok(self.begun(op, borrowed))
+    }
+
+    fn begun<B>(&'scope self, op: Op, borrowed: B) -> Event<'scope, B> {
         self.keep(op);
-        Ok(Event {
-            borrowed,
-            pending: Some(self.pending(op, Part::ALL)),
-            scope: std::marker::PhantomData,
-        })
+        let pending = Some(self.pending(op, Part::ALL));
+        Event { borrowed, pending, scope: std::marker::PhantomData }
     }
 }

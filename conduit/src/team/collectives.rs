@@ -8,6 +8,7 @@ use crate::coll::{
 use crate::endpoint::Team;
 use crate::error::Error;
 use crate::mode::Mode;
+use crate::rma::operations::Op;
 
 /// Types of elements that reductions have operations for.
 pub trait Element: Plain {
@@ -80,15 +81,6 @@ impl<M: Mode> Team<'_, M> {
         self.reduce_one(call, root, data, builtin::<T>(call, op)?)
     }
 
-    pub(crate) fn reduce_to_all_task<T: Element>(
-        &self,
-        call: &'static str,
-        data: &mut [T],
-        op: ReduceOp,
-    ) -> Result<Task, Error> {
-        Ok(self.reduce_all(data, builtin::<T>(call, op)?))
-    }
-
     pub(super) fn run(&self, call: &'static str, task: Task) -> Result<(), Error> {
         self.context().run_collective::<M>(call, self.group(), task)
     }
@@ -127,7 +119,7 @@ impl<M: Mode> Team<'_, M> {
     /// As [`Team::reduce_to_one`].
     pub fn reduce_to_all<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         let call = "reduce_to_all";
-        self.run(call, self.reduce_to_all_task(call, data, op)?)
+        self.reduce_all(call, data, builtin::<T>(call, op)?)
     }
 
     /// As [`Team::reduce_to_one`] with a function of the program, which is associative: the left
@@ -154,7 +146,7 @@ impl<M: Mode> Team<'_, M> {
         data: &mut [T],
         combine: impl Fn(T, T) -> T + Send + Sync + 'static,
     ) -> Result<(), Error> {
-        self.run("reduce_to_all_with", self.reduce_all(data, own(combine)))
+        self.reduce_all("reduce_to_all_with", data, own(combine))
     }
 
     fn reduce_one<T: Plain>(
@@ -174,9 +166,28 @@ impl<M: Mode> Team<'_, M> {
         Ok(Task::reduce_to_one(self.group(), root.0, reduction, buffers))
     }
 
-    fn reduce_all<T: Plain>(&self, data: &mut [T], (combine, check): (Combine, u64)) -> Task {
+    fn reduce_all<T: Plain>(
+        &self,
+        call: &'static str,
+        data: &mut [T],
+        (combine, check): (Combine, u64),
+    ) -> Result<(), Error> {
         let reduction = reduction(data, combine, check);
-        Task::reduce_to_all(self.group(), reduction, Buffers::of(None, Some(data)))
+        let buffers = Buffers::of(None, Some(data));
+        self.context().reduce_to_all::<M>(call, self.group(), reduction, buffers)
+    }
+
+    /// As [`Team::reduce_to_all`], as an operation.
+    pub(crate) fn start_reduce_to_all<T: Element>(
+        &self,
+        call: &'static str,
+        data: &mut [T],
+        op: ReduceOp,
+    ) -> Result<Op, Error> {
+        let (combine, check) = builtin::<T>(call, op)?;
+        let reduction = reduction(data, combine, check);
+        let buffers = Buffers::of(None, Some(data));
+        self.context().start_reduction::<M>(call, self.group(), reduction, buffers)
     }
 }
 

@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::arena::{Arena, blocks_in};
-use super::board::{Board, Operand, Seat};
+use super::board::{Board, Seat};
 use super::mpsc_ring::{MpscEnds, MpscRing};
 use super::packet::{Kind, Packet, Post};
 use super::slot::Slot;
@@ -174,14 +174,13 @@ fn a_turn_of_the_board_has_the_operands_of_all() {
             for turn in 0..2_u32 {
                 let seat = |rank: usize| &seats[rank * 2 + turn as usize];
                 let board = Board { ranks: 2, me, turn, seat };
-                let own = Operand::new(0, &[1 + me as u8; 8]);
-                let mut add = |sum: &mut Operand, next: &mut Operand| sum.bytes[0] += next.bytes[0];
-                board.put(&own, &mut add).expect("they agree");
+                let add = |sum: &mut [u8], next: &mut [u8]| sum[0] += next[0];
+                board.put(0, &[1 + me as u8; 8], &add).expect("they agree");
                 while !board.is_ready() {
                     thread::yield_now();
                 }
-                let sum = board.result(&own, &mut add).expect("they agree").expect("it is there");
-                assert_eq!(sum.bytes[0], 3);
+                let mut sum = board.result::<1>(0, 8, &add).expect("they agree");
+                assert_eq!(sum.bytes()[0], 3);
             }
         };
         let other = {
@@ -201,10 +200,10 @@ fn the_last_of_a_group_has_all_operands() {
         let seats: Arc<Vec<Seat>> = Arc::new((0..9).map(|_| Seat::empty()).collect());
         let put = |me: usize, seats: &[Seat]| {
             let board = Board { ranks: 9, me, turn: 0, seat: |rank: usize| &seats[rank] };
-            let own = Operand::new(0, &[1; 8]);
-            let mut add = |sum: &mut Operand, next: &mut Operand| sum.bytes[0] += next.bytes[0];
-            board.put(&own, &mut add).expect("they agree");
-            board.result(&own, &mut add).expect("they agree").map(|sum| sum.bytes[0])
+            let add = |sum: &mut [u8], next: &mut [u8]| sum[0] += next[0];
+            board.put(0, &[1; 8], &add).expect("they agree");
+            let result = || board.result::<1>(0, 8, &add).expect("they agree").bytes()[0];
+            board.is_ready().then(result)
         };
         (0..7).for_each(|me| assert_eq!(put(me, &seats), None));
         let other = {

@@ -17,7 +17,7 @@ struct Member {
 }
 
 fn arrive(task: &mut Task, from: u32, mark: Mark, bytes: &mut [u8]) {
-    let task::Plan::Steps(machine) = &mut task.plan else { panic!("no messages") };
+    let machine = &mut task.machine;
     machine.arrive(from, mark, bytes, &mut task.work).expect("a message");
 }
 
@@ -101,7 +101,7 @@ impl Net {
         let refuse = self.random(4) == 0;
         let (member, flying) = (&mut self.members[at], &mut self.flying);
         let (from, Some(task)) = (member.group.rank(), &mut member.task) else { return };
-        let task::Plan::Steps(machine) = &mut task.plan else { panic!("no messages") };
+        let machine = &mut task.machine;
         let state = machine.advance(&mut task.work, &mut Flights { flying, from, refuse, sent: 0 });
         member.done = state == State::Done;
     }

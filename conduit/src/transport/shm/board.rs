@@ -23,34 +23,31 @@ pub(crate) const MOST: usize = FAN * FAN * FAN;
 pub(crate) const TURNS: usize = 4;
 /// Turns that a rank may come to before it has seen the result of the first one.
 pub(crate) const AHEAD: u32 = 2;
-/// One in models, whose threads have small stacks.
-const WORDS: usize = if cfg!(loom) { 1 } else { 30 };
+/// Most words of an operand. One in models, whose threads have small stacks.
+pub(crate) const WORDS: usize = if cfg!(loom) { 1 } else { 30 };
 /// Most bytes of an operand.
 pub(crate) const OPERAND: usize = WORDS * 8;
 
-/// An operand, or a result.
+/// Operands of up to `N` words, combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub(crate) struct Operand {
-    pub(crate) bytes: [u8; OPERAND],
-    pub(crate) len: usize,
-    /// What all ranks must agree on.
-    pub(crate) check: u64,
+pub(crate) struct Operand<const N: usize> {
+    words: [[u8; 8]; N],
+    len: usize,
 }
 
-impl Operand {
-    pub(crate) fn new(check: u64, bytes: &[u8]) -> Self {
-        let mut operand = Self { bytes: [0; OPERAND], len: bytes.len().min(OPERAND), check };
-        for (to, from) in operand.bytes.iter_mut().zip(bytes) {
-            *to = *from;
-        }
-        operand
+impl<const N: usize> Operand<N> {
+    const fn new(len: usize) -> Self {
+        Self { words: [[0; 8]; N], len }
     }
 
-    fn words(&self) -> usize {
-        self.len.div_ceil(8)
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        self.words.as_flattened_mut().get_mut(..self.len).unwrap_or_default()
     }
 }
+
+/// Combines a left operand with a right one; the left one becomes the result.
+type Join<'a> = &'a dyn Fn(&mut [u8], &mut [u8]);
 
 /// What one rank writes for one turn, all atomics: others read it without trust.
 #[repr(C, align(128))]
@@ -61,11 +58,16 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    fn publish(&self, turn: u32, operand: &Operand) {
-        self.check.store(operand.check, Ordering::Relaxed);
-        let words = operand.bytes.as_chunks().0.iter().take(operand.words());
-        for (to, word) in self.words.iter().zip(words) {
+    fn publish(&self, turn: u32, check: u64, bytes: &[u8]) {
+        self.check.store(check, Ordering::Relaxed);
+        let (whole, rest) = bytes.as_chunks();
+        for (to, word) in self.words.iter().zip(whole) {
             to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+        }
+        if let (false, Some(to)) = (rest.is_empty(), self.words.get(whole.len())) {
+            let mut word = [0; 8];
+            word.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            to.store(u64::from_ne_bytes(word), Ordering::Relaxed);
         }
         self.stamp.store(stamp(turn), Ordering::Release);
     }
@@ -74,14 +76,13 @@ impl Cell {
         self.stamp.load(Ordering::Acquire) == stamp(turn)
     }
 
-    /// What it holds of so many bytes.
-    fn read(&self, into: &mut Operand) {
-        into.check = self.check.load(Ordering::Relaxed);
-        let count = into.words();
-        let words = into.bytes.as_chunks_mut().0.iter_mut().take(count);
-        for (to, word) in words.zip(&self.words) {
+    /// What it holds of so many bytes; the check.
+    fn read<const N: usize>(&self, into: &mut Operand<N>) -> u64 {
+        let count = into.len.div_ceil(8);
+        for (to, word) in into.words.iter_mut().take(count).zip(&self.words) {
             *to = word.load(Ordering::Relaxed).to_ne_bytes();
         }
+        self.check.load(Ordering::Relaxed)
     }
 }
 
@@ -130,14 +131,10 @@ impl<'s, F: Fn(usize) -> &'s Seat> Board<F> {
         self.ranks <= FEW
     }
 
-    /// Puts this rank's operand down. `combine`: the first becomes what both are together. Whether
-    /// others may have waited for it.
-    pub(crate) fn put(
-        &self,
-        operand: &Operand,
-        combine: &mut dyn FnMut(&mut Operand, &mut Operand),
-    ) -> Result<bool, Differs> {
-        (self.seat)(self.me).own.publish(self.turn, operand);
+    /// Puts this rank's operand down, with what all ranks must agree on. Whether others may have
+    /// waited for it.
+    pub(crate) fn put(&self, check: u64, bytes: &[u8], join: Join<'_>) -> Result<bool, Differs> {
+        (self.seat)(self.me).own.publish(self.turn, check, bytes);
         if self.few() {
             return Ok(true);
         }
@@ -155,37 +152,38 @@ impl<'s, F: Fn(usize) -> &'s Seat> Board<F> {
                 let seat = (self.seat)((first + child) * width);
                 level.checked_sub(1).map_or(&seat.own, |below| &seat.nodes[below].sum)
             };
-            let sum = self.fold(operand, members, first * width, width, cell, combine)?;
+            let ranks = (first * width, width, members);
+            let mut sum = self.fold::<WORDS>((check, bytes.len()), ranks, cell, join)?;
             if count <= FAN {
-                (self.seat)(0).result.publish(self.turn, &sum);
+                (self.seat)(0).result.publish(self.turn, check, sum.bytes());
                 return Ok(true);
             }
-            node.sum.publish(self.turn, &sum);
+            node.sum.publish(self.turn, check, sum.bytes());
             (at, width, count) = (at / FAN, width * FAN, count.div_ceil(FAN));
         }
         Ok(false)
     }
 
-    /// What cells hold together, in their order.
-    fn fold<'c>(
+    /// What `count` cells hold together, in their order: those of the rank `first` and of each
+    /// `width` later.
+    #[inline]
+    fn fold<'c, const N: usize>(
         &self,
-        like: &Operand,
-        count: usize,
-        first: usize,
-        width: usize,
+        (check, len): (u64, usize),
+        (first, width, count): (usize, usize, usize),
         cell: impl Fn(usize) -> &'c Cell,
-        combine: &mut dyn FnMut(&mut Operand, &mut Operand),
-    ) -> Result<Operand, Differs> {
-        let mut sum = like.clone();
-        let mut next = like.clone();
+        join: Join<'_>,
+    ) -> Result<Operand<N>, Differs> {
+        let [mut sum, mut next] = [const { Operand::new(0) }; 2];
+        (sum.len, next.len) = (len, len);
         for at in 0..count {
             let into = if at == 0 { &mut sum } else { &mut next };
-            cell(at).read(into);
-            if into.check != like.check {
-                return Err(Differs { rank: first + at * width, check: into.check });
+            let found = cell(at).read(into);
+            if found != check {
+                return Err(Differs { rank: first + at * width, check: found });
             }
             if at > 0 {
-                combine(&mut sum, &mut next);
+                join(sum.bytes(), next.bytes());
             }
         }
         Ok(sum)
@@ -199,22 +197,21 @@ impl<'s, F: Fn(usize) -> &'s Seat> Board<F> {
         (self.seat)(0).result.holds(self.turn)
     }
 
-    /// The result, when it is there; `like`: this rank's operand.
-    pub(crate) fn result(
+    /// The result of so many bytes, which is there.
+    #[inline]
+    pub(crate) fn result<const N: usize>(
         &self,
-        like: &Operand,
-        combine: &mut dyn FnMut(&mut Operand, &mut Operand),
-    ) -> Result<Option<Operand>, Differs> {
-        if !self.is_ready() {
-            return Ok(None);
-        }
+        check: u64,
+        len: usize,
+        join: Join<'_>,
+    ) -> Result<Operand<N>, Differs> {
         if self.few() {
             let cell = |rank| &(self.seat)(rank).own;
-            return self.fold(like, self.ranks, 0, 1, cell, combine).map(Some);
+            return self.fold((check, len), (0, 1, self.ranks), cell, join);
         }
-        let mut result = like.clone();
+        let mut result = Operand::new(len);
         (self.seat)(0).result.read(&mut result);
-        Ok(Some(result))
+        Ok(result)
     }
 }
 
@@ -238,14 +235,13 @@ mod tests {
     use super::*;
 
     /// Numbers and how many were combined; wrong orders change the number.
-    fn join(sum: &mut Operand, next: &mut Operand) {
-        let word =
-            |operand: &Operand| u64::from_ne_bytes(*operand.bytes.first_chunk().expect("bytes"));
+    fn join(sum: &mut [u8], next: &mut [u8]) {
+        let word = |bytes: &[u8]| u64::from_ne_bytes(*bytes.first_chunk().expect("bytes"));
         let (left, right) = (word(sum), word(next));
         let count = (left >> 32) + (right >> 32);
         // Neighbouring runs: first rank and length.
         assert_eq!((left & 0xffff_ffff) + (left >> 32), right & 0xffff_ffff, "operands in order");
-        sum.bytes[..8].copy_from_slice(&(count << 32 | left & 0xffff_ffff).to_ne_bytes());
+        sum[..8].copy_from_slice(&(count << 32 | left & 0xffff_ffff).to_ne_bytes());
     }
 
     #[test]
@@ -261,15 +257,14 @@ mod tests {
                         for turn in 0..40_u32 {
                             let seat = |rank: usize| &seats[rank][turn as usize % TURNS];
                             let board = Board { ranks, me, turn, seat };
-                            let own = Operand::new(7, &(1 << 32 | me as u64).to_ne_bytes());
-                            board.put(&own, &mut join).expect("they agree");
+                            let own = (1 << 32 | me as u64).to_ne_bytes();
+                            board.put(7, &own, &join).expect("they agree");
                             while !board.is_ready() {
                                 std::thread::yield_now();
                             }
-                            let result = board.result(&own, &mut join).expect("they agree");
-                            let result = result.expect("it is there");
+                            let mut result = board.result::<1>(7, 8, &join).expect("they agree");
                             let right = (ranks as u64) << 32;
-                            if result.bytes[..8] != right.to_ne_bytes() {
+                            if *result.bytes() != right.to_ne_bytes() {
                                 failed.store(true, Ordering::Relaxed);
                             }
                         }
@@ -285,10 +280,32 @@ mod tests {
         let seats: Vec<Seat> = (0..3).map(|_| Seat::empty()).collect();
         let board = |me| Board { ranks: 3, me, turn: 5, seat: |rank: usize| &seats[rank] };
         for me in 0..3 {
-            let own = Operand::new(u64::from(me == 2), &[1; 8]);
-            board(me).put(&own, &mut |_, _| {}).expect("few do not look");
+            board(me).put(u64::from(me == 2), &[1; 8], &|_, _| {}).expect("few do not look");
         }
-        let said = board(0).result(&Operand::new(0, &[1; 8]), &mut |_, _| {});
+        let said = board(0).result::<1>(0, 8, &|_, _| {});
         assert_eq!(said, Err(Differs { rank: 2, check: 1 }));
+    }
+
+    #[test]
+    fn operands_of_any_length_stay_what_they_are() {
+        let seats: Vec<Seat> = (0..2).map(|_| Seat::empty()).collect();
+        for len in 0..=OPERAND {
+            let turn = u32::try_from(len).expect("small");
+            let board = |me| Board { ranks: 2, me, turn, seat: |rank: usize| &seats[rank] };
+            let own =
+                |me: u8| -> Vec<u8> { (0..turn).map(|at| me ^ at.to_le_bytes()[0]).collect() };
+            for me in 0..2 {
+                assert!(!board(0).is_ready());
+                board(me.into()).put(1, &own(me), &|_, _| {}).expect("few do not look");
+            }
+            assert!(board(1).is_ready());
+            let add = |sum: &mut [u8], next: &mut [u8]| {
+                sum.iter_mut().zip(next).for_each(|(to, from)| *to = to.wrapping_add(*from));
+            };
+            let mut sum = board(1).result::<WORDS>(1, len, &add).expect("they agree");
+            let right =
+                own(0).into_iter().zip(own(1)).map(|(left, right)| left.wrapping_add(right));
+            assert_eq!(*sum.bytes(), right.collect::<Vec<_>>());
+        }
     }
 }
