@@ -2,6 +2,11 @@
 //!
 //! A boot takes most of a short run, so each test runs all its steps in one boot.
 
+#![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
+
+#[expect(dead_code, reason = "the suite of C programs uses all of it")]
+#[path = "c_suite/build.rs"]
+mod build;
 #[path = "soft_roce/machine.rs"]
 mod machine;
 
@@ -97,6 +102,29 @@ fn jobs() -> Vec<Step> {
     steps
 }
 
+/// Barriers of every kind between neighbourhoods: by writes into the memory of others, and by
+/// messages. The folder of the program, which the machine has to see.
+fn barriers() -> Option<(String, Vec<Step>)> {
+    if !all_requested() || !build::ready() {
+        return None;
+    }
+    let program = build::built("barriers", "seq", build::Kind::Static);
+    let folder = program.parent()?.display().to_string();
+    let mut steps = Vec::new();
+    for kind in ["DISSEM", "AMDISSEM"] {
+        for (ranks, most) in [(2, 1), (4, 2)] {
+            let command = format!(
+                "GASNET_BARRIER={kind} GASNET_SUPERNODE_MAXSIZE={most} GASNET_IBV_FABRIC=verbs \
+                 $programs/gasnetrun_ibv -n {ranks} {}",
+                program.display()
+            );
+            let name = format!("barriers {kind}, {ranks} ranks in neighbourhoods of {most}");
+            steps.push(step(&name, 120, &command).shows("PASS barriers"));
+        }
+    }
+    Some((folder, steps))
+}
+
 fn count_skips(done: &[machine::Done]) {
     let skipped = done.iter().flat_map(|done| done.output.lines());
     for line in skipped.filter_map(|line| line.strip_prefix("skip ")) {
@@ -131,8 +159,12 @@ fn one_machine() {
             &format!("$programs/fabric-conformance verbs --processes {}", with_port(0)),
         )
     });
-    let steps: Vec<Step> = steps.into_iter().chain(suite).chain(jobs()).collect();
-    count_skips(&machine::run("Soft-RoCE, one machine", &["--rails", "2"], &steps));
+    let (folder, barriers) = barriers().unzip();
+    let steps = steps.into_iter().chain(suite).chain(jobs());
+    let steps: Vec<Step> = steps.chain(barriers.into_iter().flatten()).collect();
+    let mut options = vec!["--rails", "2"];
+    options.extend(folder.iter().flat_map(|folder| ["--see", folder.as_str()]));
+    count_skips(&machine::run("Soft-RoCE, one machine", &options, &steps));
 }
 
 #[test]
