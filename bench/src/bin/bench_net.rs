@@ -1,9 +1,9 @@
 //! What two ranks on different "hosts" reach, beside raw TCP between the same two processes where
 //! that is asked for. Usage, on 2 ranks of a job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net
-//! short|medium|put|quiet PAIRS [COUNT] [tcp]`
+//! short|medium|put|barrier|quiet PAIRS [COUNT] [tcp]`
 //!
-//! COUNT is how many round trips, blocks of 64 KiB or puts of 1 MiB a sample has. Prints `KEY
-//! VALUE` lines: microseconds of a round trip (the median of the trips, because a scheduling gap
+//! COUNT is how many round trips, barriers, blocks of 64 KiB or puts of 1 MiB a sample has. Prints
+//! `KEY VALUE` lines: microseconds of a round trip (the median of the trips, because a scheduling gap
 //! sits in nearly every series), MB/s, or (`quiet`) allocations of both ranks together in each
 //! round trip.
 
@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use bench::sys::CountingAllocator;
 use gasnet_ibv::{
-    BarrierFlags, Client, Entry, Flags, HandlerIndex, LocalCompletion, Operations, Rank, Seq,
+    BarrierFlags, Client, Entry, Flags, HandlerIndex, LocalCompletion, Operations, Rank, ReduceOp,
+    Seq,
 };
 use testkit::report::show;
 
@@ -58,7 +59,7 @@ struct Side {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let usage = "usage: bench_net short|medium|put|quiet PAIRS [COUNT] [tcp]";
+    let usage = "usage: bench_net short|medium|put|barrier|quiet PAIRS [COUNT] [tcp]";
     let (words, tcp) = match words.split_last() {
         Some((&"tcp", words)) => (words, true),
         _ => (&words[..], false),
@@ -72,6 +73,7 @@ fn main() -> Result<()> {
         "short" => (short, 5_000),
         "medium" => (medium, 4_000),
         "put" => (put, 200),
+        "barrier" => (barrier, 2_000),
         "quiet" => (quiet, 2_000),
         _ => return Err(usage.into()),
     };
@@ -274,6 +276,18 @@ fn tcp_trips(side: &mut Side, read: ReadWay) -> Result<f64> {
         stream.set_nonblocking(false)?;
     }
     Ok(value)
+}
+
+/// Barriers, and reductions of one number to all.
+fn barrier(side: &mut Side) -> Result<()> {
+    for pair in 0..=side.pairs {
+        let barrier = typical(side.count, || side.meet())?;
+        let to_all = typical(side.count, || {
+            Ok(side.client.team().reduce_to_all(&mut [1_u64], ReduceOp::Add)?)
+        })?;
+        side.tell(pair, &[("barrier_us", barrier), ("to_all_us", to_all)]);
+    }
+    Ok(())
 }
 
 fn medium(side: &mut Side) -> Result<()> {

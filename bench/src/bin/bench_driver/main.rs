@@ -69,8 +69,9 @@ const C_FIGURES: [(&str, Measure); 7] = [
 ];
 
 /// Figures of the network over the software adapter, by `--net`.
-const NET_FIGURES: [(&str, Measure); 5] = [
+const NET_FIGURES: [(&str, Measure); 6] = [
     ("net-short", network::short),
+    ("net-barrier", network::barrier),
     ("net-flood", network::flood),
     ("net-put", network::put_and_quiet),
     ("net-strided", vectors::soft),

@@ -78,6 +78,48 @@ pub(crate) fn put_and_quiet(repetitions: Repetitions) -> Result<Findings> {
     Ok(Findings { rows, samples, notes: Vec::new() })
 }
 
+/// How ranks of different neighbourhoods tell each other that they have come: by writes, and by
+/// messages.
+const BARRIERS: [&str; 2] = ["RDMADISSEM", "AMDISSEM"];
+
+/// What `barrier` of `bench_net` found with each kind, by keys that begin with it.
+fn barrier_rows(samples: &Samples, place: &str) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for kind in BARRIERS {
+        let [barrier, to_all] =
+            ["barrier", "to_all"].map(|key| format!("{}_{key}_us", kind.to_lowercase()));
+        let figure = format!("barrier of 2 ranks over {place}, {kind}");
+        rows.push(Row::alone(&figure, samples, &barrier, "µs", Target::None)?);
+        let (figure, keys) =
+            (format!("8 B to all over {place}, {kind} barrier"), [&to_all, &barrier]);
+        let keys = keys.map(String::as_str);
+        rows.push(Row::paired(&figure, samples, keys, "µs", Target::AtMost(1.3))?);
+    }
+    Ok(rows)
+}
+
+/// Barriers of both kinds and small reductions over the software adapter.
+pub(crate) fn barrier(repetitions: Repetitions) -> Result<Findings> {
+    let mut samples = Samples::default();
+    for kind in BARRIERS {
+        let pairs = repetitions.pairs.to_string();
+        let args = ["barrier", &pairs, "2000"];
+        let mut command = job(2, &["-c", "1"], &sibling("bench_net")?, &args)?;
+        command.envs(SOFT).env("GASNET_BARRIER", kind);
+        for (key, values) in run(command, true)?.samples().0 {
+            let key = format!("{}_{key}", kind.to_lowercase());
+            values.into_iter().for_each(|value| samples.add(&key, value));
+        }
+    }
+    let rows = barrier_rows(&samples, "soft")?;
+    let notes = vec![
+        "net-barrier: medians of 2000 calls; barriers and reductions alternate in the same two processes. The kind of the \
+         barrier changes nothing for reductions."
+            .to_owned(),
+    ];
+    Ok(Findings { rows, samples, notes })
+}
+
 /// Ranks that the barriers of attach connect a rank to: those 1, 2, 4 … away in both directions.
 fn connected_by_attach(ranks: u32) -> usize {
     let steps = (0..u32::BITS).map(|round| 1_u32 << round).take_while(|step| *step < ranks);
@@ -200,6 +242,7 @@ pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
             Row::without(&name, Verdict::Skipped("strace is not installed".to_owned()))
         });
     }
+    rows.extend(barrier_rows(&samples, "Soft-RoCE")?);
     let notes = vec![
         "softroce: one boot of scripts/softroce, two processors by emulation; figure and reference alternate. Latencies are \
          medians of a series (`typical` of perftest), bandwidths averages of one."

@@ -49,6 +49,9 @@ for ((pair = 0; pair < latencies; pair++)); do
     ours short 2000
 done
 for ((pair = 0; pair < pairs; pair++)); do
+    for kind in RDMADISSEM AMDISSEM; do
+        GASNET_BARRIER=$kind ours barrier 500 | sed "s/^/${kind,,}_/"
+    done
     # -b of perftest's bandwidth: MB/s with 2^20 bytes by default, so as decimal ones by and 125.
     perftest send_bw_mbps 4 1.048576 ib_send_bw -s 65536 -n 1000
     ours medium 1000
