@@ -378,6 +378,9 @@ impl RankContext {
             let task = Task::reduce_to_all(group, reduction, buffers);
             return self.start_collective::<M>(call, group, task);
         }
+        // Nothing has a row that cannot begin.
+        self.check_open(call)?;
+        self.check_outside::<M>(call)?;
         let (op, row) = self.begin(call)?;
         row.gets.begin(false);
         self.meet_to_reduce::<M>(call, reduction, buffers, Some(row))?;
