@@ -363,7 +363,7 @@ impl RankContext {
         Ok(())
     }
 
-    /// As [`RankContext::reduce_to_all`], as an operation.
+    /// As `reduce_to_all`, as an operation.
     ///
     /// # Errors
     /// A call inside a handler; the end of the job.
