@@ -147,6 +147,7 @@ cases! {
     "write" one_sided::write,
     "read" one_sided::read,
     "fetch-add" one_sided::fetch_add,
+    "compare-swap" one_sided::compare_swap,
     "concurrent-adds" one_sided::concurrent_adds,
     "write-then-send" one_sided::write_then_send,
     "idle-target" one_sided::idle_target,

@@ -22,7 +22,7 @@ pub use device::{
 pub use error::{Error, PostError};
 pub use types::connection::{Address, QpSpec, QpState, QpType, RcPeer, Retry};
 pub use types::device::{
-    Access, AsyncEvent, Caps, DeviceInfo, Gid, GidEntry, GidKind, LinkLayer, Mtu, PortInfo,
-    PortState,
+    Access, AsyncEvent, AtomicCap, Caps, DeviceInfo, Gid, GidEntry, GidKind, LinkLayer, Mtu,
+    PortInfo, PortState,
 };
 pub use types::work::{Completion, Data, Opcode, Operation, RecvWr, SendWr, Sge, Status, UdTarget};

@@ -101,7 +101,7 @@ struct fake_srq {
     struct ibv_cq *cq;
 };
 struct work { /* a posted send */
-    uint64_t id, remote, add;
+    uint64_t id, remote, add, swap;
     int opcode, pieces;
     unsigned flags;
     uint32_t imm, rkey, srqn, qpn, qkey, dlid;

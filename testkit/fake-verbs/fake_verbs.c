@@ -147,7 +147,7 @@ int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *a)
     a->max_cqe = MOVING(1 << 16, 200), a->max_mr = MOVING(1000, 50);
     a->device_cap_flags = K(xrc_bit) ? IBV_DEVICE_XRC : 0;
     a->max_qp_rd_atom = 16, a->max_qp_init_rd_atom = 300;
-    a->atomic_cap = K(atomics) ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE;
+    a->atomic_cap = K(atomics) == 2 ? IBV_ATOMIC_GLOB : K(atomics) ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE;
     a->max_srq = K(srq) ? 4 : 0, a->max_srq_wr = K(srq), a->max_srq_sge = 2;
     a->phys_port_cnt = ports_of(own(c)->device);
     return 0;

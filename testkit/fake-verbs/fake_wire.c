@@ -37,13 +37,18 @@ int receives_add(struct receives *r, struct ibv_recv_wr *wr)
     return 0;
 }
 
+static int is_atomic(int opcode)
+{
+    return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+}
+
 /* ---- ends ---- */
 static void send_ends(struct wire *q, struct work *w, int status)
 {
     static const int opcodes[] = {
         [IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE, [IBV_WR_SEND] = IBV_WC_SEND,
         [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND, [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
-        [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
+        [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD, [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
     };
     q->head++;
     q->unsignalled++;
@@ -167,7 +172,7 @@ static int deliver(struct wire *q, struct work *w, uint8_t *data, uint64_t len, 
 
 static int transfer(struct wire *q, struct work *w, struct wire **victim)
 {
-    int reads = w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    int reads = w->opcode == IBV_WR_RDMA_READ || is_atomic(w->opcode);
     uint8_t *at[32];
     uint64_t len;
     if (w->copy) at[0] = w->copy, len = w->pieces ? w->piece[0].length : 0;
@@ -192,15 +197,16 @@ static int transfer(struct wire *q, struct work *w, struct wire **victim)
     int rights = w->opcode == IBV_WR_RDMA_WRITE  ? IBV_ACCESS_REMOTE_WRITE
                  : w->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ
                                                  : IBV_ACCESS_REMOTE_ATOMIC;
-    if (w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) len = 8;
+    if (is_atomic(w->opcode)) len = 8;
     if (!(far->attr.qp_access_flags & rights)) return *victim = far, IBV_WC_REM_ACCESS_ERR;
     if (len && !(plain = fake_memory(pd, w->rkey, w->remote, len, rights)))
         return *victim = far, IBV_WC_REM_ACCESS_ERR;
     copy(at, w->piece, w->pieces, plain, len, reads);
-    if (w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    if (is_atomic(w->opcode)) {
         uint64_t word;
         memcpy(&word, plain, 8);
-        word += w->add;
+        if (w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) word += w->add;
+        else if (word == w->add) word = w->swap;
         memcpy(plain, &word, 8);
     }
     return 0;
@@ -260,8 +266,9 @@ int wire_send(struct wire *q, struct ibv_send_wr *wr)
         if (len > 128u << K(active_mtu)) return EMSGSIZE;
         struct ibv_ah *ah = wr->wr.ud.ah;
         w->qpn = wr->wr.ud.remote_qpn, w->qkey = wr->wr.ud.remote_qkey, w->dlid = ah->handle;
-    } else if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    } else if (is_atomic(wr->opcode)) {
         w->remote = wr->wr.atomic.remote_addr, w->rkey = wr->wr.atomic.rkey, w->add = wr->wr.atomic.compare_add;
+        w->swap = wr->wr.atomic.swap;
     } else {
         w->remote = wr->wr.rdma.remote_addr, w->rkey = wr->wr.rdma.rkey;
     }

@@ -91,7 +91,7 @@ pub(super) fn read(side: &mut Side<'_>) -> Done {
 
 pub(super) fn fetch_add(side: &mut Side<'_>) -> Done {
     let rig = Rig::open(side)?;
-    if !rig.device.caps().atomics {
+    if !rig.device.caps().has_atomics() {
         return Err(skip("no atomics"));
     }
     let end = rig.connected(side, &Plan::default())?;
@@ -114,9 +114,40 @@ pub(super) fn fetch_add(side: &mut Side<'_>) -> Done {
     side.sync()
 }
 
+pub(super) fn compare_swap(side: &mut Side<'_>) -> Done {
+    let rig = Rig::open(side)?;
+    if !rig.device.caps().has_atomics() {
+        return Err(skip("no atomics"));
+    }
+    let end = rig.connected(side, &Plan::default())?;
+    let (own, into) = (rig.buffer(64)?, rig.buffer(64)?);
+    let mut expected = 5_u64;
+    own.put(8, &expected.to_ne_bytes());
+    let (remote, rkey) = target(side, &own)?;
+    // As expected, as it was before, only one half of it, and all bits.
+    let turns = [(5, 1 << 40), (5, 7), (0, 8), (1 << 40, u64::MAX), (u64::MAX, 6), (6, 6)];
+    for (compare, swap) in turns {
+        let operation = Operation::CompareSwap { remote: remote + 8, rkey, compare, swap };
+        end.succeeds(operation, Data::Gather(&[into.sge(16, 8)]))?;
+        let old = into.word(16);
+        ensure!(old == expected, "{compare:#x} to {swap:#x}: old value {old}, not {expected}");
+        expected = if old == compare { swap } else { old };
+        // The next operation of the connection is read behind both operands.
+        end.succeeds(
+            Operation::FetchAdd { remote: remote + 8, rkey, add: 0 },
+            Data::Gather(&[into.sge(24, 8)]),
+        )?;
+        ensure!(into.word(24) == expected, "{} instead of {expected}", into.word(24));
+    }
+    side.sync()?;
+    ensure!(own.word(8) == expected, "{} instead of {expected}", own.word(8));
+    ensure!(own.word(0) == 0 && own.word(16) == 0, "neighbours changed");
+    side.sync()
+}
+
 pub(super) fn concurrent_adds(side: &mut Side<'_>) -> Done {
     let rig = Rig::open(side)?;
-    if !rig.device.caps().atomics {
+    if !rig.device.caps().has_atomics() {
         return Err(skip("no atomics"));
     }
     let plan = Plan { sends: 4, ..Plan::default() };
@@ -191,7 +222,7 @@ pub(super) fn idle_target(side: &mut Side<'_>) -> Done {
         end.succeeds(write, Data::Gather(&[buffer.sge(8192, 4096)]))?;
         let read = Operation::Read { remote: remote + 4096, rkey };
         end.succeeds(read, Data::Gather(&[buffer.sge(16384, 4096)]))?;
-        if rig.device.caps().atomics {
+        if rig.device.caps().has_atomics() {
             let add = Operation::FetchAdd { remote, rkey, add: 1 };
             end.succeeds(add, Data::Gather(&[buffer.sge(0, 8)]))?;
         }

@@ -120,7 +120,7 @@ pub(super) fn remote_bounds(side: &mut Side<'_>) -> Done {
             ends: REFUSED,
         },
     ];
-    if rig.device.caps().atomics {
+    if rig.device.caps().has_atomics() {
         let add = |remote| FetchAdd { remote, rkey, add: 1 };
         attacks.push(Attack { name: "last word", operation: add(end - 8), len: 8, ends: good });
         attacks.push(Attack { name: "word after", operation: add(end), len: 8, ends: REFUSED });
@@ -138,7 +138,7 @@ pub(super) fn remote_bounds(side: &mut Side<'_>) -> Done {
 pub(super) fn remote_permission(side: &mut Side<'_>) -> Done {
     use Operation::{FetchAdd, Read, Write};
     let rig = Rig::open(side)?;
-    let atomics = rig.device.caps().atomics;
+    let atomics = rig.device.caps().has_atomics();
     let local = Access::LOCAL_WRITE;
     let cases = [
         // Region, queue pair, write, read, add allowed.

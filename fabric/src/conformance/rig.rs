@@ -246,7 +246,7 @@ pub(super) fn psn(qpn: u32) -> u32 {
 impl Access {
     /// Without what the device cannot do.
     pub(super) fn known(self, device: &dyn Device) -> Self {
-        if device.caps().atomics { self } else { Self(self.0 & !Self::REMOTE_ATOMIC.0) }
+        if device.caps().has_atomics() { self } else { Self(self.0 & !Self::REMOTE_ATOMIC.0) }
     }
 }
 
@@ -290,6 +290,7 @@ impl End {
             Operation::Write { .. } => Opcode::Write,
             Operation::Read { .. } => Opcode::Read,
             Operation::FetchAdd { .. } => Opcode::FetchAdd,
+            Operation::CompareSwap { .. } => Opcode::CompareSwap,
         };
         ensure!(end.opcode == opcode, "{operation:x?} completes as {:?}", end.opcode);
         ensure!(end.qpn == self.qp.number(), "completion of queue pair {:#x}", end.qpn);

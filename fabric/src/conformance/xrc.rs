@@ -164,7 +164,7 @@ pub(super) fn two_queues(side: &mut Side<'_>) -> Done {
     ensure!(buffer.get(3072, 64) == pattern(77, 64), "other bytes were read");
     side.sync()?;
     ensure!(buffer.get(2048, 64) == pattern(77, 64), "other bytes were written");
-    if rig.device.caps().atomics {
+    if rig.device.caps().has_atomics() {
         let add = Operation::FetchAdd { remote: remote + 2560, rkey, add: 5 };
         let status = pair.ends(queue, add, Data::Gather(&[buffer.sge(2816, 8)]))?;
         ensure!(status == Status::Success, "add: {status:?}");

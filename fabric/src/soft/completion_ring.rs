@@ -37,8 +37,14 @@ const STATUSES: [Status; 11] = [
     Status::RnrRetryExceeded,
     Status::Other(0),
 ];
-const OPCODES: [Opcode; 5] =
-    [Opcode::Send, Opcode::Write, Opcode::Read, Opcode::FetchAdd, Opcode::Receive];
+const OPCODES: [Opcode; 6] = [
+    Opcode::Send,
+    Opcode::Write,
+    Opcode::Read,
+    Opcode::FetchAdd,
+    Opcode::CompareSwap,
+    Opcode::Receive,
+];
 
 const IMM: u64 = 1 << 16;
 const SENDS: u64 = 1 << 17;

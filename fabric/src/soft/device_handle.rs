@@ -20,9 +20,9 @@ use super::rq::Rq;
 use super::ud::SoftAddress;
 use crate::checks::{self, MAKE_QP};
 use crate::{
-    Access, Address, AddressHandle, AsyncEvent, Caps, Channel, CompletionQueue, Device, DeviceInfo,
-    Error, Gid, GidEntry, GidKind, LinkLayer, PortInfo, PortState, QpSpec, QpType, QueuePair,
-    Region, SharedReceiveQueue,
+    Access, Address, AddressHandle, AsyncEvent, AtomicCap, Caps, Channel, CompletionQueue, Device,
+    DeviceInfo, Error, Gid, GidEntry, GidKind, LinkLayer, PortInfo, PortState, QpSpec, QpType,
+    QueuePair, Region, SharedReceiveQueue,
 };
 
 /// What every device of the software adapter can do.
@@ -38,7 +38,8 @@ const CAPS: Caps = Caps {
     max_init_rd_atom: MAX_RD_ATOM,
     max_srq_wr: MAX_WR,
     max_srq_sge: 1,
-    atomics: true,
+    // The processor of the target does them.
+    atomics: AtomicCap::Global,
     xrc: false,
     odp: false,
     // Inline bytes go from where they are into the socket.

@@ -225,13 +225,23 @@ impl Span<'_> {
 
     /// Adds to the word here and returns what was there. `None`: not 8 aligned bytes.
     pub(super) fn fetch_add(&self, add: u64) -> Option<u64> {
+        Some(self.word()?.fetch_add(add, Ordering::SeqCst))
+    }
+
+    /// Puts `swap` into the word here if it is `compare`, and returns what was there. `None`: not 8
+    /// aligned bytes.
+    pub(super) fn compare_swap(&self, compare: u64, swap: u64) -> Option<u64> {
+        let done = self.word()?.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst);
+        Some(done.unwrap_or_else(|seen| seen))
+    }
+
+    fn word(&self) -> Option<&RegionWord> {
         if self.len != 8 || !self.addr.is_multiple_of(8) {
             return None;
         }
-        // SAFETY: eight aligned bytes of a live region as in `fill`; all that add to them here do
-        // so atomically.
-        let word = unsafe { RegionWord::from_ptr(self.addr as *mut u64) };
-        Some(word.fetch_add(add, Ordering::SeqCst))
+        // SAFETY: eight aligned bytes of a live region as in `fill`, which the span keeps; all
+        // atomics of devices here reach them atomically.
+        Some(unsafe { RegionWord::from_ptr(self.addr as *mut u64) })
     }
 }
 
@@ -512,11 +522,14 @@ mod tests {
         let at = |offset, len| table.remote(keys.rkey, base + offset, len, Access::ALL).unwrap();
         assert_eq!(at(8, 8).fetch_add(5), Some(7));
         assert_eq!(at(4, 8).fetch_add(5), None);
+        assert_eq!(at(16, 8).compare_swap(7, 9), Some(7));
+        assert_eq!(at(16, 8).compare_swap(7, 8), Some(9));
+        assert_eq!(at(20, 8).compare_swap(7, 9), None);
         assert_eq!(at(0, 3).fill(&[1, 2, 3, 4]), 3);
         let mut back = [0; 4];
         assert_eq!(at(0, 4).read(&mut back), 4);
         assert_eq!(back, [1, 2, 3, 0]);
-        assert_eq!(words[1], 12);
+        assert_eq!(words[1..3], [12, 9]);
     }
 
     proptest! {

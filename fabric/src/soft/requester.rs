@@ -22,7 +22,7 @@ use super::qp_shared::QpShared;
 use super::reverse_path::ReversePath;
 use super::slots::{SlotRelease, ring_index};
 use super::wire::{Malformed, REQUEST, Request, low};
-use crate::{Data, Operation, PostError, SendWr, Sge, Status};
+use crate::{Data, PostError, SendWr, Sge, Status};
 
 pub(super) use self::responses::Stop;
 
@@ -251,8 +251,8 @@ impl SendQueue {
                 wqe.inline = true;
             }
         }
-        if matches!(send.operation, Operation::FetchAdd { .. }) && wqe.len != 8 {
-            return Err(PostError::Invalid("an addition of other than 8 bytes"));
+        if send.operation.is_atomic() && wqe.len != 8 {
+            return Err(PostError::Invalid("an atomic of other than 8 bytes"));
         }
         Ok(wqe)
     }

@@ -28,7 +28,7 @@ use crate::{Access, Completion, Operation, RecvWr, Status};
 enum Place {
     Buffer(RecvWr, u64),
     Memory { remote: u64, rkey: u32 },
-    Operand { remote: u64, rkey: u32, bytes: [u8; 8] },
+    Operand { remote: u64, rkey: u32, operands: [u8; 16] },
     Nowhere,
 }
 
@@ -220,11 +220,14 @@ impl Responder {
                 (Access::REMOTE_WRITE, remote, rkey, Place::Memory { remote, rkey })
             }
             Operation::Read { remote, rkey } => (Access::REMOTE_READ, remote, rkey, Place::Nowhere),
-            Operation::FetchAdd { remote, .. } if !remote.is_multiple_of(8) => {
+            Operation::FetchAdd { remote, .. } | Operation::CompareSwap { remote, .. }
+                if !remote.is_multiple_of(8) =>
+            {
                 return self.refuse(Refusal::Invalid, true);
             }
-            Operation::FetchAdd { remote, rkey, .. } => {
-                let place = Place::Operand { remote, rkey, bytes: [0; 8] };
+            Operation::FetchAdd { remote, rkey, .. }
+            | Operation::CompareSwap { remote, rkey, .. } => {
+                let place = Place::Operand { remote, rkey, operands: [0; 16] };
                 (Access::REMOTE_ATOMIC, remote, rkey, place)
             }
         };
@@ -300,10 +303,14 @@ impl Responder {
                 let entry = Completion { id, len, imm, ..Completion::EMPTY };
                 self.qp.complete_receive(&entry, number);
             }
-            Place::Operand { remote, rkey, bytes } => {
+            Place::Operand { remote, rkey, operands } => {
                 let span = regions.remote(rkey, remote, 8, Access::REMOTE_ATOMIC);
-                let Some(old) = span.and_then(|span| span.fetch_add(u64::from_le_bytes(bytes)))
-                else {
+                let [first, second] = words(operands);
+                let old = span.and_then(|span| match request.operation {
+                    Operation::CompareSwap { .. } => span.compare_swap(first, second),
+                    _ => span.fetch_add(first),
+                });
+                let Some(old) = old else {
                     return self.refuse(Refusal::Access, true);
                 };
                 self.answer(Response::Data { msn: request.msn, len: 8 }, &old.to_ne_bytes());
@@ -339,4 +346,11 @@ impl Responder {
     pub(super) fn is_unused(&self) -> bool {
         self.qp.next_msn.load(Relaxed) == 0 && matches!(self.parse, Parse::Header { have: 0, .. })
     }
+}
+
+/// The operands of an atomic.
+#[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+const fn words(bytes: [u8; 16]) -> [u64; 2] {
+    let both = u128::from_le_bytes(bytes);
+    [both as u64, (both >> 64) as u64]
 }

@@ -83,7 +83,7 @@ fn kind_and_flags(first: u32, mark: u16) -> Result<(u8, u8), Malformed> {
 /// A request's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What it asks for. What an addition adds follows in 8 bytes and is not in the header.
+    /// What it asks for. The operands of an atomic follow, 8 bytes each, and are not in the header.
     pub operation: Operation,
     /// Of a send: messages (low bits) that the sender has had receives for so far.
     pub credit_limit: u32,
@@ -102,6 +102,7 @@ impl Request {
     pub const fn body(&self) -> usize {
         match self.operation {
             Operation::Read { .. } => 0,
+            Operation::CompareSwap { .. } => 16,
             _ => self.len as usize,
         }
     }
@@ -120,6 +121,7 @@ impl Request {
             Operation::Write { remote, rkey } => (2, rkey, remote),
             Operation::Read { remote, rkey } => (3, rkey, remote),
             Operation::FetchAdd { remote, rkey, .. } => (4, rkey, remote),
+            Operation::CompareSwap { remote, rkey, .. } => (5, rkey, remote),
         };
         let ack = self.ack.unwrap_or(0);
         let first = first(REQUEST_MARK, kind, flags);
@@ -144,9 +146,10 @@ impl Request {
             2 => Operation::Write { remote, rkey },
             3 => Operation::Read { remote, rkey },
             4 => Operation::FetchAdd { remote, rkey, add: 0 },
+            5 => Operation::CompareSwap { remote, rkey, compare: 0, swap: 0 },
             other => return Err(Malformed::Kind(other)),
         };
-        if len > MAX_MESSAGE || (kind == 4 && len != 8) {
+        if len > MAX_MESSAGE || (operation.is_atomic() && len != 8) {
             return Err(Malformed::Length(len));
         }
         let credit_limit = if kind == 1 { low } else { 0 };
@@ -181,7 +184,7 @@ pub enum Response {
         /// Their number (low bits).
         done: u32,
     },
-    /// The data of a read or an addition; `len` bytes follow.
+    /// The data of a read or an atomic; `len` bytes follow.
     Data {
         /// Number of the request.
         msn: u32,
@@ -256,6 +259,7 @@ mod tests {
             memory(|remote, rkey| Operation::Write { remote, rkey }),
             memory(|remote, rkey| Operation::Read { remote, rkey }),
             memory(|remote, rkey| Operation::FetchAdd { remote, rkey, add: 0 }),
+            memory(|remote, rkey| Operation::CompareSwap { remote, rkey, compare: 0, swap: 0 }),
         ]
     }
 
@@ -268,13 +272,13 @@ mod tests {
             ack in any::<Option<u32>>(),
             want_ack in any::<bool>(),
         ) {
-            let len = if matches!(operation, Operation::FetchAdd { .. }) { 8 } else { len };
+            let len = if operation.is_atomic() { 8 } else { len };
             let request = Request { operation, credit_limit, len, msn, ack, want_ack };
             prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
 
         #[test]
-        fn what_is_decoded_encodes_to_itself(mut bytes in any::<[u8; REQUEST]>(), kind in 0..6_u8) {
+        fn what_is_decoded_encodes_to_itself(mut bytes in any::<[u8; REQUEST]>(), kind in 0..7_u8) {
             bytes[0..2].copy_from_slice(&REQUEST_MARK.to_le_bytes());
             bytes[2] = kind;
             bytes[3] &= 15;

@@ -143,6 +143,18 @@ pub struct PortInfo {
     pub service: u16,
 }
 
+/// To what else the atomics of a device are atomic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AtomicCap {
+    /// It has none.
+    #[default]
+    None,
+    /// To those that go through the same device.
+    Device,
+    /// Also to those of the processors.
+    Global,
+}
+
 /// What a device can do. What is `false` or 0 must not be asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
@@ -168,8 +180,8 @@ pub struct Caps {
     pub max_srq_wr: u32,
     /// Scatter entries in a shared receive queue.
     pub max_srq_sge: u32,
-    /// Fetch-and-add on remote memory.
-    pub atomics: bool,
+    /// Fetch-and-add and compare-and-swap on remote memory.
+    pub atomics: AtomicCap,
     /// Extended reliable connections; without them [`crate::Device::xrc_domain`] says what is
     /// missing.
     pub xrc: bool,
@@ -180,6 +192,14 @@ pub struct Caps {
     pub cheap_inline: u32,
     /// A poll of an empty completion queue makes no system call.
     pub cheap_poll: bool,
+}
+
+impl Caps {
+    /// Whether there are atomics.
+    #[must_use]
+    pub fn has_atomics(&self) -> bool {
+        self.atomics != AtomicCap::None
+    }
 }
 
 /// What peers and the device may do with a region.

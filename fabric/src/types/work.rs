@@ -44,6 +44,18 @@ pub enum Operation {
         /// What to add.
         add: u64,
     },
+    /// Puts a value into a remote 8-byte word if the word is as expected; its old value goes to the
+    /// (local, writable, 8 bytes) data in any case.
+    CompareSwap {
+        /// Address at the peer, a multiple of 8.
+        remote: u64,
+        /// Key at the peer.
+        rkey: u32,
+        /// What the word is expected to be.
+        compare: u64,
+        /// What it becomes then.
+        swap: u64,
+    },
 }
 
 impl Operation {
@@ -54,12 +66,18 @@ impl Operation {
             Self::Write { .. } => Opcode::Write,
             Self::Read { .. } => Opcode::Read,
             Self::FetchAdd { .. } => Opcode::FetchAdd,
+            Self::CompareSwap { .. } => Opcode::CompareSwap,
         }
     }
 
     /// Whether data comes back from the peer.
     pub(crate) const fn awaits_data(&self) -> bool {
-        matches!(self, Self::Read { .. } | Self::FetchAdd { .. })
+        matches!(self, Self::Read { .. }) || self.is_atomic()
+    }
+
+    /// Whether it is done on a word of 8 bytes, whose old value comes back.
+    pub(crate) const fn is_atomic(&self) -> bool {
+        matches!(self, Self::FetchAdd { .. } | Self::CompareSwap { .. })
     }
 }
 
@@ -158,6 +176,8 @@ pub enum Opcode {
     Read,
     /// A fetch-and-add.
     FetchAdd,
+    /// A compare-and-swap.
+    CompareSwap,
     /// A receive.
     Receive,
 }

@@ -75,6 +75,7 @@ fn opcode(number: i32) -> Opcode {
     match number {
         1 => Opcode::Write,
         2 => Opcode::Read,
+        3 => Opcode::CompareSwap,
         4 => Opcode::FetchAdd,
         // Receives have this bit, writes with immediate data too.
         number if number & 128 != 0 => Opcode::Receive,

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::{Caps, Error};
+use crate::{AtomicCap, Caps, Error};
 
 use super::context::Opened;
 use super::xrc_functions::Functions;
@@ -198,7 +198,11 @@ fn caps(opened: &Opened) -> Result<Caps, Error> {
         max_init_rd_atom: small(seen.max_qp_init_rd_atom),
         max_srq_wr: queues,
         max_srq_sge: if queues == 0 { 0 } else { number(seen.max_srq_sge) },
-        atomics: seen.atomic_cap != ffi::ATOMIC_NONE,
+        atomics: match seen.atomic_cap {
+            ffi::ATOMIC_NONE => AtomicCap::None,
+            ffi::ATOMIC_GLOB => AtomicCap::Global,
+            _ => AtomicCap::Device,
+        },
         xrc: seen.device_cap_flags & ffi::DEVICE_XRC != 0
             && Functions::of(opened).is_ok_and(|functions| functions.work(opened)),
         odp: on_demand_paging(opened),

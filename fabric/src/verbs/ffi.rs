@@ -356,7 +356,7 @@ macro_rules! constants {
 constants! {
     c_int: TRANSPORT_IB = 0;
     c_uint: DEVICE_XRC = 1 << 20;
-    c_int: ATOMIC_NONE = 0;
+    c_int: ATOMIC_NONE = 0, ATOMIC_GLOB = 2;
     u64: ODP_SUPPORT = 1;
     u32: ODP_SEND_RECV_WRITE_READ = 15;
     c_int: PORT_NOP = 0, PORT_DOWN = 1, PORT_ACTIVE = 4;
@@ -367,7 +367,7 @@ constants! {
     c_int: SRQT_XRC = 1;
     c_int: QPT_RC = 2, QPT_UD = 4, QPT_XRC_SEND = 9, QPT_XRC_RECV = 10;
     c_int: WR_RDMA_WRITE = 0, WR_SEND = 2, WR_SEND_WITH_IMM = 3, WR_RDMA_READ = 4;
-    c_int: WR_ATOMIC_FETCH_AND_ADD = 6;
+    c_int: WR_ATOMIC_CMP_AND_SWP = 5, WR_ATOMIC_FETCH_AND_ADD = 6;
     c_uint: SEND_SIGNALED = 2, SEND_INLINE = 8;
     c_uint: WC_WITH_IMM = 2;
     // Members of a structure that are there, as their names say.

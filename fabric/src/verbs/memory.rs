@@ -44,7 +44,7 @@ pub(super) unsafe fn register(
         let problem = format!("{len} bytes, and one region of the device has at most {limit}");
         return Err(opened.argument("register memory", problem));
     }
-    let rights = rights(access, domain.caps.atomics);
+    let rights = rights(access, domain.caps.has_atomics());
     let mut wait = BUSY_FIRST.limit;
     let mut tries = 1;
     loop {

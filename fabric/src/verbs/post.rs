@@ -212,18 +212,26 @@ fn set_operation(
             wr.wr.rdma = ffi::WrRdma { remote_addr: remote, rkey };
         }
         Operation::FetchAdd { remote, rkey, add } => {
-            if !qp.domain().caps.atomics {
-                return Err(PostError::Invalid("the device has no atomics"));
-            }
-            // Providers differ in who refuses this.
-            if !remote.is_multiple_of(8) {
-                return Err(PostError::Invalid(
-                    "an atomic needs an address that is a multiple of 8",
-                ));
-            }
+            check_atomic(qp, remote)?;
             wr.opcode = ffi::WR_ATOMIC_FETCH_AND_ADD;
             wr.wr.atomic = ffi::WrAtomic { remote_addr: remote, compare_add: add, swap: 0, rkey };
         }
+        Operation::CompareSwap { remote, rkey, compare, swap } => {
+            check_atomic(qp, remote)?;
+            wr.opcode = ffi::WR_ATOMIC_CMP_AND_SWP;
+            wr.wr.atomic = ffi::WrAtomic { remote_addr: remote, compare_add: compare, swap, rkey };
+        }
+    }
+    Ok(())
+}
+
+fn check_atomic(qp: &VerbsQp, remote: u64) -> Result<(), PostError> {
+    if !qp.domain().caps.has_atomics() {
+        return Err(PostError::Invalid("the device has no atomics"));
+    }
+    // Providers differ in who refuses this.
+    if !remote.is_multiple_of(8) {
+        return Err(PostError::Invalid("an atomic needs an address that is a multiple of 8"));
     }
     Ok(())
 }

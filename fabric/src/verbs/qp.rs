@@ -249,7 +249,7 @@ impl QueuePair for VerbsQp {
             let problem = format!("pkey_index {pkey_index} is unused on port {port}");
             return Err(self.refused(QpState::Init, problem));
         }
-        let rights = memory::rights(access, self.domain().caps.atomics);
+        let rights = memory::rights(access, self.domain().caps.has_atomics());
         let attr = ffi::QpAttr {
             port_num: port,
             pkey_index,

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 
-use super::wqe::Wqe;
+use super::wqe::{HEADER, Wqe};
 use super::{SendQueue, rest_of};
 use crate::soft::memory::{Gather, without_waiting};
 use crate::soft::qp_shared::QpShared;
@@ -82,7 +82,7 @@ impl SendQueue {
     /// One system call for as many requests as fit. `None`: the next request cannot be written now.
     fn write_batch(&mut self, qp: &QpShared, stream: &TcpStream) -> Option<(usize, usize)> {
         const BATCH: usize = 12;
-        let mut headers = [[0_u8; REQUEST + 8]; BATCH];
+        let mut headers = [[0_u8; HEADER]; BATCH];
         let mut last = self.next;
         let mut reads = self.reads;
         for (place, number) in headers.iter_mut().zip(self.next..self.tail) {

@@ -3,6 +3,9 @@
 use crate::soft::wire::{REQUEST, Request};
 use crate::{Operation, Status};
 
+/// Most bytes of a request's header, with operands of an atomic.
+pub(in crate::soft) const HEADER: usize = REQUEST + 16;
+
 #[derive(Clone, Copy, Debug)]
 pub(in crate::soft) struct Wqe {
     pub(in crate::soft) id: u64,
@@ -11,7 +14,7 @@ pub(in crate::soft) struct Wqe {
     pub(in crate::soft) sges: u8,
     pub(in crate::soft) signaled: bool,
     pub(in crate::soft) inline: bool,
-    /// Its data has come (reads and additions).
+    /// Its data has come (reads and atomics).
     pub(in crate::soft) answered: bool,
     /// Found wrong before it was sent.
     pub(in crate::soft) fault: Option<Status>,
@@ -39,23 +42,32 @@ impl Wqe {
     pub(in crate::soft) const fn size(&self) -> usize {
         match self.operation {
             Operation::Read { .. } => REQUEST,
-            Operation::FetchAdd { .. } => REQUEST + 8,
+            _ if self.operation.is_atomic() => self.header_len(),
             _ => REQUEST + self.len as usize,
         }
     }
 
-    pub(in crate::soft) fn header(&self, msn: u32) -> [u8; REQUEST + 8] {
+    pub(in crate::soft) fn header(&self, msn: u32) -> [u8; HEADER] {
         let Self { operation, credit_limit, len, ack, .. } = *self;
         let want_ack = self.signaled && matches!(operation, Operation::Write { .. });
         let request = Request { operation, credit_limit, len, msn, ack, want_ack };
-        let add = if let Operation::FetchAdd { add, .. } = operation { add } else { 0 };
-        let mut out = [0; REQUEST + 8];
+        let (first, second) = match operation {
+            Operation::FetchAdd { add, .. } => (add, 0),
+            Operation::CompareSwap { compare, swap, .. } => (compare, swap),
+            _ => (0, 0),
+        };
+        let mut out = [0; HEADER];
         out[..REQUEST].copy_from_slice(&request.encode());
-        out[REQUEST..].copy_from_slice(&add.to_le_bytes());
+        out[REQUEST..REQUEST + 8].copy_from_slice(&first.to_le_bytes());
+        out[REQUEST + 8..].copy_from_slice(&second.to_le_bytes());
         out
     }
 
     pub(in crate::soft) const fn header_len(&self) -> usize {
-        if matches!(self.operation, Operation::FetchAdd { .. }) { REQUEST + 8 } else { REQUEST }
+        match self.operation {
+            Operation::FetchAdd { .. } => REQUEST + 8,
+            Operation::CompareSwap { .. } => REQUEST + 16,
+            _ => REQUEST,
+        }
     }
 }

@@ -159,8 +159,8 @@ impl Responder {
                     let now = rest.get(..count).unwrap_or_default();
                     let (place_now, at) = (*place, *done);
                     used += count;
-                    if let Place::Operand { bytes, .. } = place {
-                        if let Some(part) = bytes.get_mut(at..at + count) {
+                    if let Place::Operand { operands, .. } = place {
+                        if let Some(part) = operands.get_mut(at..at + count) {
                             part.copy_from_slice(now);
                         }
                     } else {

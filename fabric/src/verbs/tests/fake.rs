@@ -7,8 +7,8 @@ use std::process::Command;
 use super::*;
 use crate::verbs::open;
 use crate::{
-    AsyncEvent, Caps, Data, Error, Fabric, Gid, Mtu, Operation, PostError, QpState, RecvWr, SendWr,
-    Status, UdTarget,
+    AsyncEvent, AtomicCap, Caps, Data, Error, Fabric, Gid, Mtu, Operation, PostError, QpState,
+    RecvWr, SendWr, Status, UdTarget,
 };
 
 /// One instance of the library: tests do not see each other's knobs.
@@ -169,7 +169,7 @@ fn devices_are_listed_with_their_transport_or_the_kernel_is_blamed() {
 fn capabilities_are_what_the_device_says_and_can() {
     let Some(fake) = Fake::new("caps") else { return };
     let caps = fake.caps();
-    assert!(caps.xrc && caps.odp && caps.atomics, "{caps:?}");
+    assert!(caps.xrc && caps.odp && caps.has_atomics(), "{caps:?}");
     assert_eq!((caps.max_sge, caps.max_init_rd_atom, caps.max_srq_wr), (32, 255, 64));
     assert_eq!(caps.max_sge_rd, 32);
     // The bit alone is not enough.
@@ -189,6 +189,9 @@ fn capabilities_are_what_the_device_says_and_can() {
     fake.set("xrc_bit", 0);
     assert!(!fake.caps().xrc && fake.device().xrc_domain(None).is_err());
     fake.set("xrc_bit", 1);
+    assert_eq!(fake.caps().atomics, AtomicCap::Device);
+    fake.set("atomics", 2);
+    assert_eq!(fake.caps().atomics, AtomicCap::Global);
     fake.set("odp_rc", 7);
     assert!(!fake.caps().odp, "no read");
     for (knob, value) in
@@ -197,7 +200,7 @@ fn capabilities_are_what_the_device_says_and_can() {
         fake.set(knob, value);
     }
     let caps = fake.caps();
-    assert!(!caps.xrc && !caps.odp && !caps.atomics, "{caps:?}");
+    assert!(!caps.xrc && !caps.odp && !caps.has_atomics(), "{caps:?}");
     assert_eq!((caps.max_srq_wr, caps.max_srq_sge), (0, 0));
     let error = fake.device().shared_receive_queue(4).expect_err("there is none");
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");

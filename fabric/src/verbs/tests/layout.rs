@@ -192,7 +192,7 @@ fn extension(facts: &mut Vec<Fact>) {
 fn constants(facts: &mut Vec<Fact>) {
     numbers! { facts;
         ffi::TRANSPORT_IB => "IBV_TRANSPORT_IB", ffi::DEVICE_XRC => "IBV_DEVICE_XRC",
-        ffi::ATOMIC_NONE => "IBV_ATOMIC_NONE",
+        ffi::ATOMIC_NONE => "IBV_ATOMIC_NONE", ffi::ATOMIC_GLOB => "IBV_ATOMIC_GLOB",
         ffi::XRCD_FD_AND_FLAGS => "(IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS)",
         ffi::ODP_SEND_RECV_WRITE_READ =>
             "(IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ)",
@@ -214,6 +214,7 @@ fn constants(facts: &mut Vec<Fact>) {
         QpState::Error as i32 => "IBV_QPS_ERR",
         ffi::WR_RDMA_WRITE => "IBV_WR_RDMA_WRITE", ffi::WR_SEND => "IBV_WR_SEND",
         ffi::WR_SEND_WITH_IMM => "IBV_WR_SEND_WITH_IMM", ffi::WR_RDMA_READ => "IBV_WR_RDMA_READ",
+        ffi::WR_ATOMIC_CMP_AND_SWP => "IBV_WR_ATOMIC_CMP_AND_SWP",
         ffi::WR_ATOMIC_FETCH_AND_ADD => "IBV_WR_ATOMIC_FETCH_AND_ADD",
         ffi::SEND_SIGNALED => "IBV_SEND_SIGNALED", ffi::SEND_INLINE => "IBV_SEND_INLINE",
         ffi::WC_WITH_IMM => "IBV_WC_WITH_IMM",
