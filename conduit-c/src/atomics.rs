@@ -8,21 +8,24 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gasnet_ibv::inner::{
-    AtomicCall, AtomicWord, Domain, Group, OpCounters, Part, Refusal, RemoteAtomic, ResultPlace,
+    AtomicCall, AtomicWord, Domain, Group, Offload, OpCounters, Part, Place, Refusal, RemoteAtomic,
+    ResultPlace,
 };
-use gasnet_ibv::{AtomicOp, AtomicOps, AtomicType, DataType, Outcome, Rank};
+use gasnet_ibv::{AtomicOp, AtomicOps, AtomicType, DataType, Favor, Outcome, Rank};
 
 use crate::arguments::{answer, check_place};
 use crate::fail::{Fail, ensure, must, value};
 use crate::order;
 use crate::rma::{Answer, Injection};
-use crate::state::{self, Object, State, Target};
+use crate::state::{self, Object, Published, State, Target};
 use crate::transfer::{Access, locate};
 use crate::types::{EventValue, Flags, Handle, IMMEDIATE};
 use crate::{M, events};
 
 /// Flags of creation: hints where most operations will go.
-const FAVOR: Flags = 1 | 2 | 4;
+const FAVOR_NEAR: Flags = 1 | 2;
+const FAVOR_REMOTE: Flags = 4;
+const FAVOR: Flags = FAVOR_NEAR | FAVOR_REMOTE;
 /// Flags of operations.
 const RELEASE: Flags = 1 << 1;
 const ACQUIRE: Flags = 1 << 2;
@@ -39,7 +42,7 @@ const OPERATION_FLAGS: Flags =
 pub struct Shown {
     object: Object,
     /// `GEXI_AD_DIRECT` of the operations that the header may do by itself: none of a team that it
-    /// cannot translate, none once the domain is destroyed.
+    /// cannot translate, none that only adapters do, none once the domain is destroyed.
     direct: AtomicU64,
 }
 
@@ -144,9 +147,17 @@ pub unsafe extern "C" fn gex_AD_Create(
         order::compare(call, team.state.inner, team.group(), || {
             format!("dt {dt:#x}, ops {:#x}", ops.bits())
         })?;
+        let favor = match flags {
+            0 => Favor::Any,
+            flags if flags & FAVOR_REMOTE != 0 => Favor::Remote,
+            _ => Favor::Near,
+        };
+        let offload = state.inner.offload((data_type, ops), favor, team.group().is_together());
+        let domain = domain.offloaded(offload);
         let direct = u64::from(dt) << 32 | u64::from(ops.bits());
         let group = team.object.as_ref().map(|_| Arc::clone(team.group()));
-        let direct = AtomicU64::new(if group.is_none() { direct } else { 0 });
+        let by_header = group.is_none() && offload != Offload::All;
+        let direct = AtomicU64::new(if by_header { direct } else { 0 });
         let (shown, tm) = (Shown { object: Object::new(), direct }, AtomicPtr::new(tm.cast_mut()));
         let created: &Created = Box::leak(Box::new(Created { shown, tm, group, flags, domain }));
         domains().insert(created.handle().addr(), Some(created));
@@ -296,8 +307,9 @@ impl<T: AtomicType> Operation<T> {
         if self.flags & RELEASE != 0 {
             fence(Ordering::Release);
         }
+        let offload = created.domain.offload();
         match locate(state, (target.rank, target.endpoint), address, size)? {
-            Access::Mapped(at) => {
+            Access::Mapped(at) if offload != Offload::All => {
                 // SAFETY: in a segment that is mapped (`locate`), and stays so.
                 let word = unsafe { word_at(at, size) };
                 let old = word.and_then(|word| word.operate(op, self.operands));
@@ -309,18 +321,34 @@ impl<T: AtomicType> Operation<T> {
                 }
                 Ok(Injection::Complete)
             }
-            _ => self.ask_owner(state, created, (op, target), implicit),
+            Access::Network(word) => {
+                self.elsewhere(state, created, (op, target, Some(word)), implicit)
+            }
+            // A neighbour's or an own word, which is the adapter's.
+            _ if offload == Offload::All => {
+                let word = self.word(state, target)?;
+                self.elsewhere(state, created, (op, target, Some(word)), implicit)
+            }
+            _ => self.elsewhere(state, created, (op, target, None), implicit),
         }
     }
 
-    /// Only the owner reaches the word. Its reply has acquired what the word's writers released,
-    /// and every wait for it ends with a fence.
+    /// Where adapters find a word of a bound segment that `locate` has checked.
+    fn word(&self, state: &State, Target { rank, endpoint, .. }: Target) -> Result<u64, Fail> {
+        let offset = |segment: Published| self.address.wrapping_sub(segment.address) as u64;
+        let offset = state.bound(rank, endpoint).map(offset);
+        let word = offset.and_then(|offset| Place { endpoint, offset }.word());
+        word.ok_or_else(|| Fail::bad("the word is not in a segment of less than 2^48 bytes"))
+    }
+
+    /// Only the owner or an adapter may reach the word. The owner's reply has acquired what the
+    /// word's writers released, and every wait for it ends with a fence.
     #[cold]
-    fn ask_owner(
+    fn elsewhere(
         &self,
         state: &State,
         created: &Created,
-        (op, Target { rank, endpoint, .. }): (AtomicOp, Target),
+        (op, Target { rank, endpoint, .. }, word): (AtomicOp, Target, Option<u64>),
         implicit: bool,
     ) -> Result<Injection, Fail> {
         let (inner, call) = (state.inner, self.call);
@@ -328,7 +356,7 @@ impl<T: AtomicType> Operation<T> {
         let (place, immediate) = (self.address as u64, self.flags & IMMEDIATE != 0);
         let operands = self.operands.map(T::into_word);
         let atomic = AtomicCall { data_type: T::DATA_TYPE, op, operands };
-        let remote = RemoteAtomic { call, target, endpoint, place, atomic, immediate };
+        let remote = RemoteAtomic { call, target, endpoint, place, word, atomic, immediate };
         let start = |row: &Arc<OpCounters>| {
             inner.atomic_counted::<M>(&created.domain, &remote, row, self.place(op))
         };

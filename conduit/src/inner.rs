@@ -17,7 +17,7 @@
 //!   completes as an operation.
 //! * [`VisOp`], [`Shape`], [`Grid`], [`List`], [`Region`], [`PeerCompletion`]: vector, indexed and
 //!   strided transfers, with memory named by address.
-//! * [`Domain`], [`AtomicCall`], [`AtomicWord`], [`RemoteAtomic`], [`ResultPlace`], [`Refusal`]:
+//! * [`Domain`], [`Offload`], [`AtomicCall`], [`AtomicWord`], [`RemoteAtomic`], [`ResultPlace`], [`Refusal`]:
 //!   atomics, on memory of this host and by messages to the owner of a word.
 //! * [`Waiter`]: spin, yield, sleep; C programs drive some waits themselves.
 //! * [`AmMessage`]: what is sent; the limits of payloads, which C queries per number of arguments.
@@ -28,6 +28,7 @@ use bootstrap::Rank;
 
 pub use crate::am::lend::Lender;
 pub use crate::atomics::domain::Domain;
+pub use crate::atomics::offload::Offload;
 pub use crate::atomics::pending::{Memory, ResultPlace};
 pub use crate::atomics::remote::RemoteAtomic;
 pub use crate::atomics::wire::Refusal;

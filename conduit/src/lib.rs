@@ -56,7 +56,7 @@ mod wait_mode;
 
 pub use bootstrap::Rank;
 
-pub use crate::atomics::{AtomicOp, AtomicOps, AtomicType};
+pub use crate::atomics::{AtomicOp, AtomicOps, AtomicType, Favor};
 pub use crate::client::{BarrierFlags, Client, Position};
 pub use crate::coll::{Plain, ReduceOp};
 pub use crate::data_type::DataType;

@@ -136,6 +136,105 @@ fn every_operation_does_what_the_model_says() {
     job_at::<Seq>(Placement::Pairs, 3, &Settings::default(), run);
 }
 
+/// Each operation that adapters have, at a word of `rank` that only this rank uses.
+fn offloaded<T: Modelled>(client: &Client<Seq>, rank: Rank, ops: AtomicOps) {
+    let words = client.team().atomic_domain::<T>(ops).expect("a domain");
+    let at = 2048 + 64 * u64::from(client.rank().0) + 8;
+    for op in AtomicOp::ALL.into_iter().filter(|op| ops.contains(op.set())) {
+        for old in T::VALUES {
+            for first in [old, T::VALUES[1]] {
+                let operands = [first, T::VALUES[2]];
+                let before = words.get(rank, at).expect("get");
+                words.compare_and_set(rank, at, before, old).expect("set");
+                let gave = words.apply(rank, at, op, operands).expect("apply");
+                assert_eq!(gave, op.fetches().then_some(old), "{op} {old:?}");
+                let expected = T::model(op, old, operands);
+                assert_eq!(words.get(rank, at).expect("get"), expected, "{op} {old:?} {first:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn adapters_do_what_the_model_says() {
+    let compare = AtomicOps::GET | AtomicOps::CAS | AtomicOps::FCAS;
+    let add = AtomicOps::ADD | AtomicOps::SUB | AtomicOps::INC | AtomicOps::DEC;
+    let fetch = AtomicOps::FADD | AtomicOps::FSUB | AtomicOps::FINC | AtomicOps::FDEC;
+    everywhere::<Seq>(3, &Settings::default(), |client| {
+        client.attach_segment(PAGE).expect("attach");
+        meet(client);
+        for rank in (0..client.size()).map(Rank) {
+            offloaded::<i64>(client, rank, compare | add | fetch);
+            offloaded::<u64>(client, rank, compare | add | fetch);
+            // Words change their type.
+            let words = client.team().atomic_domain::<u64>(compare).expect("a domain");
+            let at = 2048 + 64 * u64::from(client.rank().0) + 8;
+            let last = words.get(rank, at).expect("get");
+            words.compare_and_set(rank, at, last, 0).expect("set");
+            offloaded::<f64>(client, rank, compare);
+            let last = words.get(rank, at).expect("get");
+            words.compare_and_set(rank, at, last, 0).expect("set");
+        }
+        meet(client);
+    });
+}
+
+/// The owner of the word does not poll: only its adapter can have done it.
+#[test]
+fn an_adapter_needs_nobody_at_the_target() {
+    let done = std::sync::Barrier::new(2);
+    job_at::<Seq>(Placement::Apart, 2, &Settings::default(), |client| {
+        client.attach_segment(PAGE).expect("attach");
+        let team = client.team();
+        let words = team.atomic_domain::<u64>(AtomicOps::FADD | AtomicOps::FCAS).expect("a domain");
+        meet(client);
+        if client.rank() == Rank(0) {
+            for turn in 0..20 {
+                assert_eq!(words.fetch_add(Rank(1), 8, 2).expect("fetch_add"), 2 * turn);
+            }
+            assert_eq!(words.compare_and_swap(Rank(1), 8, 40, 7).expect("swap"), 40);
+        }
+        let _all = done.wait();
+        assert_eq!(words.fetch_add(Rank(1), 8, 0).expect("fetch_add"), 7);
+        meet(client);
+    });
+}
+
+/// Tickets of all threads on a word of each rank, through what each way there is.
+#[test]
+fn adapters_and_processors_mix() {
+    everywhere::<Par>(3, &Settings::default(), |client| {
+        client.attach_segment(PAGE).expect("attach");
+        meet(client);
+        let team = client.team();
+        let ops = AtomicOps::FADD | AtomicOps::FCAS | AtomicOps::GET;
+        let words = team.atomic_domain::<u64>(ops).expect("a domain");
+        let run = || {
+            for _ in 0..50 {
+                for rank in (0..client.size()).map(Rank) {
+                    words.fetch_add(rank, 0, 1).expect("fetch_add");
+                    let mut seen = words.get(rank, 8).expect("get");
+                    loop {
+                        let old = words.compare_and_swap(rank, 8, seen, seen + 5).expect("cas");
+                        if old == seen {
+                            break;
+                        }
+                        seen = old;
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(run);
+            run();
+        });
+        meet(client);
+        assert_eq!(words.get(client.rank(), 0).expect("get"), 300);
+        assert_eq!(words.get(client.rank(), 8).expect("get"), 1500);
+        meet(client);
+    });
+}
+
 #[test]
 fn many_are_in_flight_with_and_without_events() {
     everywhere::<Seq>(3, &Settings::default(), |client| {

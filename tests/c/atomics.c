@@ -134,6 +134,52 @@ static const double values_DBL[] = {-1.5, 0.25, 3.0e300, 1.0};
 INTEGERS(AGAINST_MODEL)
 FLOATS(AGAINST_MODEL)
 
+/* What adapters can do, on a word of `rank` that only this rank uses: its value changes by compare and swap. */
+#define OFFLOADED(dt, type)                                                                                          \
+    static void offloaded_##dt(gex_Rank_t rank, gex_OP_t ops, gex_Flags_t favor)                                     \
+    {                                                                                                                \
+        type *at = (type *)(void *)(t_base(rank, NULL) + AREA + AREA / 2 + (size_t)t_rank * 64 + 8);                 \
+        int turn = 0;                                                                                                \
+        gex_AD_t ad;                                                                                                 \
+        gex_AD_Create(&ad, t_tm, GEX_DT_##dt, ops, favor);                                                           \
+        for (gex_OP_t op = 1; op != 0 && op <= GEX_OP_GET; op <<= 1) {                                               \
+            if (!(ops & op)) continue;                                                                               \
+            for (int which = 0; which < 4; which++, turn++) {                                                        \
+                type old = values_##dt[which], a = values_##dt[which ^ (turn >> 1 & 1)], b = values_##dt[1];         \
+                type before = 0, got = values_##dt[2], after = values_##dt[3];                                       \
+                fixed_##dt(ad, &before, rank, at, GEX_OP_GET, 0, 0, turn & 1);                                       \
+                any_##dt(ad, NULL, rank, at, GEX_OP_CAS, before, old, turn & 1);                                     \
+                if (turn & 2) fixed_##dt(ad, &got, rank, at, op, a, b, turn & 1);                                    \
+                else any_##dt(ad, &got, rank, at, op, a, b, turn & 1);                                               \
+                fixed_##dt(ad, &after, rank, at, GEX_OP_GET, 0, 0, turn & 1);                                        \
+                if (op & FETCHING ? got != old : got != values_##dt[2])                                              \
+                    FAIL(#dt " operation %#x of rank %u, value %d: other result", (unsigned)op, rank, which);        \
+                if (after != model_##dt(op, old, a, b))                                                              \
+                    FAIL(#dt " operation %#x of rank %u, value %d: other word", (unsigned)op, rank, which);          \
+            }                                                                                                        \
+        }                                                                                                            \
+        fixed_##dt(ad, &values_of_##dt, rank, at, GEX_OP_GET, 0, 0, 0);                                              \
+        any_##dt(ad, NULL, rank, at, GEX_OP_CAS, values_of_##dt, 0, 0);                                              \
+        gex_AD_Destroy(ad);                                                                                          \
+    }
+static int64_t values_of_I64;
+static uint64_t values_of_U64;
+static double values_of_DBL;
+OFFLOADED(I64, int64_t)
+OFFLOADED(U64, uint64_t)
+OFFLOADED(DBL, double)
+
+static void offloaded(gex_Rank_t rank)
+{
+    const gex_OP_t compare = GEX_OP_GET | GEX_OP_CAS | GEX_OP_FCAS;
+    const gex_OP_t add = GEX_OP_ADD | GEX_OP_SUB | GEX_OP_INC | GEX_OP_DEC | GEX_OP_FADD | GEX_OP_FSUB | GEX_OP_FINC
+                         | GEX_OP_FDEC;
+    offloaded_I64(rank, compare | add, 0);
+    offloaded_U64(rank, compare | add, GEX_FLAG_AD_FAVOR_MY_NBRHD);
+    offloaded_U64(rank, compare | add, GEX_FLAG_AD_FAVOR_REMOTE | GEX_FLAG_AD_FAVOR_MY_RANK);
+    offloaded_DBL(rank, compare, 0);
+}
+
 /* Many without and with event, in a region; the words of the right neighbour that nobody else uses. */
 static void in_flight(void)
 {
@@ -382,6 +428,7 @@ int main(int argc, char **argv)
             against_model_U64(rank, COMMON_SET | BIT_SET);
             against_model_FLT(rank, COMMON_SET);
             against_model_DBL(rank, COMMON_SET);
+            offloaded(rank);
         }
         t_barrier();
         in_flight();

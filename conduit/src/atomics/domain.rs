@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::offload::Offload;
 use super::types::{AtomicOp, AtomicOps};
 use crate::data_type::DataType;
 use crate::error::Error;
@@ -12,6 +13,7 @@ use crate::error::Error;
 pub struct Domain {
     data_type: DataType,
     operations: AtomicOps,
+    offload: Offload,
     in_flight: Arc<AtomicU32>,
 }
 
@@ -29,7 +31,22 @@ impl Domain {
         if let Some(op) = AtomicOp::ALL.into_iter().find(|op| missing.contains(op.set())) {
             return Err(no_such(call, data_type, op));
         }
-        Ok(Self { data_type, operations, in_flight: Arc::default() })
+        Ok(Self { data_type, operations, offload: Offload::None, in_flight: Arc::default() })
+    }
+
+    /// The same, of whose operations adapters do some ([`RankContext::offload`]).
+    ///
+    /// [`RankContext::offload`]: crate::rank::RankContext::offload
+    #[must_use]
+    pub fn offloaded(self, offload: Offload) -> Self {
+        Self { offload, ..self }
+    }
+
+    /// What adapters do of it.
+    #[must_use]
+    #[inline]
+    pub const fn offload(&self) -> Offload {
+        self.offload
     }
 
     /// Type of its words.

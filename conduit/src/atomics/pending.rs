@@ -8,6 +8,7 @@ use super::types::{AtomicOp, Update};
 use super::wire::Refusal;
 use super::word::AtomicWord;
 use crate::rma::operations::OpCounters;
+use crate::transport::net::Fetched;
 use crate::transport::op_counter::OpCounter;
 
 /// Where the old value of a word goes.
@@ -43,7 +44,7 @@ impl fmt::Debug for ResultPlace {
 
 impl OpCounters {
     /// What counts an operation: a plain set is a put, a plain get is a get.
-    pub(super) fn of_atomic(&self, op: AtomicOp) -> &OpCounter {
+    pub(super) fn of_atomic(&self, op: AtomicOp) -> &Arc<OpCounter> {
         match (op.update(), op.fetches()) {
             (Update::Set, false) => &self.puts,
             (Update::Get, _) => &self.gets,
@@ -130,11 +131,30 @@ impl Pending {
 
     /// Takes the operation of a slot, which must be on its way to `target`.
     pub(super) fn take(&self, slot: u32, target: usize) -> Option<InFlight> {
+        self.take_if(slot, |operation| operation.target == target)
+    }
+
+    fn take_if(&self, slot: u32, is_it: impl FnOnce(&mut InFlight) -> bool) -> Option<InFlight> {
         let mut slots = self.open();
-        let place = slots.all.get_mut(slot as usize)?;
-        let taken = place.take_if(|operation| operation.target == target)?;
+        let taken = slots.all.get_mut(slot as usize)?.take_if(is_it)?;
         slots.free.push(slot);
         Some(taken)
+    }
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pending")
+    }
+}
+
+/// An adapter has done it.
+impl Fetched for Pending {
+    fn fetched(&self, slot: u32, old: u64) {
+        if let Some(operation) = self.take_if(slot, |_| true) {
+            let fetches = operation.op.fetches();
+            operation.end(fetches.then_some(old));
+        }
     }
 }
 
@@ -144,7 +164,7 @@ pub type Memory = fn(u16, u64, usize) -> Result<AtomicWord<'static>, Refusal>;
 /// What a rank has for atomics.
 #[derive(Default)]
 pub(crate) struct Atomics {
-    pub(super) pending: Pending,
+    pub(super) pending: Arc<Pending>,
     pub(super) memory: OnceLock<Memory>,
 }
 

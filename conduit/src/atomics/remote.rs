@@ -1,10 +1,13 @@
-//! Atomics at ranks that share no memory with this one, by messages: the owner of the word does the
-//! operation in its handler and replies with the old value. Any number may be in flight.
+//! Atomics at ranks that share no memory with this one: by their adapters, where those do what the
+//! domain has, else by messages: the owner of the word does the operation in its handler and replies
+//! with the old value. Any number may be in flight.
 
 use std::sync::Arc;
 
 use super::domain::Domain;
+use super::offload::{Favor, Offload, offload, word_op};
 use super::pending::{InFlight, Memory, ResultPlace};
+use super::types::AtomicOps;
 use super::wire::{Refusal, Request, decode_reply, encode_reply};
 use super::word::{AtomicCall, AtomicWord};
 use crate::data_type::DataType;
@@ -16,6 +19,8 @@ use crate::rank::RankContext;
 use crate::rma::operations::{OpCounters, Part};
 use crate::token::RawToken;
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
+use crate::transport::net::{AtomicCap, FetchedBy, NetTransport, Sent, WordOp};
+use crate::transport::op_counter::OpCounter;
 use crate::transport::shm::ShmTransport;
 use crate::transport::{OutsideSegment, Route};
 use crate::wait::Waiter;
@@ -36,6 +41,8 @@ pub struct RemoteAtomic {
     pub endpoint: u16,
     /// Offset in that segment, or what else the owner finds the word by ([`Memory`]).
     pub place: u64,
+    /// The word of its [`Place`](crate::inner::Place), where adapters find it.
+    pub word: Option<u64>,
     /// The operation, which the domain allows.
     pub atomic: AtomicCall,
     /// Give up instead of waiting for room.
@@ -52,8 +59,21 @@ fn word(shm: &ShmTransport, local: usize, offset: u64, of: DataType) -> Option<A
 
 /// Where an operation is started.
 impl RankContext {
-    /// The word at an offset in the attached segment of a target; `None` when only its owner can
-    /// reach it.
+    /// What adapters do of a domain, the same on all members of its team. `together`: they all
+    /// share memory.
+    #[must_use]
+    pub fn offload(
+        &self,
+        (data_type, operations): (DataType, AtomicOps),
+        favor: Favor,
+        together: bool,
+    ) -> Offload {
+        let cap = self.transport.net().map_or(AtomicCap::None, NetTransport::atomics);
+        offload(cap, (data_type, operations), favor, together)
+    }
+
+    /// The word at an offset in the attached segment of a target; `None` when only its owner or an
+    /// adapter may operate on it.
     ///
     /// # Errors
     /// Outside the segment, or not at a multiple of its size.
@@ -62,23 +82,24 @@ impl RankContext {
         &self,
         call: &'static str,
         (target, offset): (usize, u64),
-        of: DataType,
+        domain: &Domain,
     ) -> Result<Option<AtomicWord<'_>>, Error> {
+        let of = domain.data_type();
         let len = of.size();
         if !offset.is_multiple_of(len as u64) {
             return Err(Error::Misaligned { call, offset, align: len as u64 });
         }
         let found = match self.transport.route(target) {
             Route::Shm(local) => word(self.shm(), local, offset, of)
-                .map(Some)
+                .map(|word| (domain.offload() != Offload::All).then_some(word))
                 .ok_or(OutsideSegment { target, offset, len }),
             Route::Net(rank) => self.transport.check_remote(rank, offset, len).map(|()| None),
         };
         found.map_err(|outside| self.outside(call, outside))
     }
 
-    /// Asks the owner of a word for an operation that `row` counts. It waits for room, and polls,
-    /// unless told not to; then nothing may have been sent.
+    /// Asks the owner of a word, or an adapter, for an operation that `row` counts. It waits for
+    /// room, and polls, unless told not to; then nothing may have been sent.
     ///
     /// # Errors
     /// A call inside a handler, too many operations in flight, the end of the job.
@@ -89,7 +110,7 @@ impl RankContext {
         row: &Arc<OpCounters>,
         result: ResultPlace,
     ) -> Result<Outcome, Error> {
-        let &RemoteAtomic { call, target, endpoint, place, atomic, immediate } = remote;
+        let &RemoteAtomic { call, target, atomic, .. } = remote;
         let begun = InFlight::begin((call, target), atomic.op, row, domain.counter(), result);
         let slot = match self.atomics.pending.keep(begun) {
             Ok(slot) => slot,
@@ -98,17 +119,50 @@ impl RankContext {
                 return Err(Error::TooManyOperations { call });
             }
         };
-        let words = Request { slot, endpoint, place, call: atomic }.encode();
-        let (class, args, payload) = (MessageClass::Request, words.as_slice(), AmPayload::None);
-        let message = AmMessage { class, target, handler: REQUEST, args, payload };
-        let flags = if immediate { Flags::IMMEDIATE } else { Flags::NONE };
-        let sent = self.request::<M>(call, &message, flags);
+        let offloaded = domain.offload() != Offload::None;
+        let sent = match (word_op(atomic).filter(|_| offloaded), remote.word) {
+            (Some(op), Some(word)) => {
+                self.post_atomic::<M>(remote, (word, op), slot, row.of_atomic(atomic.op))
+            }
+            // An owner that shares its memory operates on it as its neighbours do.
+            _ => self.ask_owner::<M>(remote, slot),
+        };
         if !matches!(sent, Ok(Outcome::Sent))
             && let Some(unsent) = self.atomics.pending.take(slot, target)
         {
             unsent.end(None);
         }
         sent
+    }
+
+    fn ask_owner<M: Mode>(&self, remote: &RemoteAtomic, slot: u32) -> Result<Outcome, Error> {
+        let &RemoteAtomic { call, target, endpoint, place, atomic, immediate, .. } = remote;
+        let words = Request { slot, endpoint, place, call: atomic }.encode();
+        let (class, args, payload) = (MessageClass::Request, words.as_slice(), AmPayload::None);
+        let message = AmMessage { class, target, handler: REQUEST, args, payload };
+        let flags = if immediate { Flags::IMMEDIATE } else { Flags::NONE };
+        self.request::<M>(call, &message, flags)
+    }
+
+    /// Has an adapter do it; the operation is kept in `slot`.
+    fn post_atomic<M: Mode>(
+        &self,
+        remote: &RemoteAtomic,
+        (word, op): (u64, WordOp),
+        slot: u32,
+        counter: &Arc<OpCounter>,
+    ) -> Result<Outcome, Error> {
+        let to = (self.rank_of(remote.target), word);
+        let by: FetchedBy = (Arc::clone(&self.atomics.pending) as _, slot);
+        let mut waiter = Waiter::for_room();
+        loop {
+            let post = |net: &NetTransport| net.atomic(to, op, &by, counter);
+            match self.transport.net().map_or(Ok(Sent::Full), post)? {
+                Sent::Yes => return Ok(Outcome::Sent),
+                Sent::Full if remote.immediate => return Ok(Outcome::NotSent),
+                Sent::Full => self.wait_for_room::<M>(remote.call, &mut waiter)?,
+            }
+        }
     }
 
     /// Waits (and polls) until all that `row` counts is complete.

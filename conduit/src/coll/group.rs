@@ -119,7 +119,8 @@ impl Group {
     }
 
     /// Whether all members share memory.
-    pub(super) fn is_together(&self) -> bool {
+    #[must_use]
+    pub fn is_together(&self) -> bool {
         self.places.count() < 2
     }
 

@@ -60,7 +60,7 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         domain.domain.check(call, op)?;
         let context = &self.client.context;
         let target = domain.target(call, rank)?;
-        let word = context.atomic_word(call, (target, offset), T::DATA_TYPE)?;
+        let word = context.atomic_word(call, (target, offset), &domain.domain)?;
         if let Some(old) = word.and_then(|word| word.operate(op, operands)) {
             let old = if op.fetches() { old } else { T::default() };
             return Ok((Started::Complete, Fetched::here(old)));

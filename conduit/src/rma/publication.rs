@@ -3,6 +3,7 @@
 use bootstrap::Rank;
 
 use crate::rank::RankContext;
+use crate::transport::net::AtomicCap;
 
 /// Most endpoints of a process, the first one included.
 pub const MAX_ENDPOINTS: usize = 33;
@@ -85,7 +86,10 @@ impl RankContext {
     /// segments: its process and segments. `None`: not such a row.
     pub fn learn_publication(&self, rank: Rank, row: &[u8]) -> Option<(u32, Vec<BoundSegment>)> {
         let (process, entries) = decode(row, self.keys_len())?;
-        let net = self.transport.net().filter(|_| self.local_of(rank).is_none());
+        // Atomics that only adapters do go through them at neighbours, too.
+        let net = self.transport.net();
+        let net =
+            net.filter(|net| self.local_of(rank).is_none() || net.atomics() == AtomicCap::Device);
         for (segment, keys) in &entries {
             if let Some(net) = net {
                 let BoundSegment { endpoint, address, size } = *segment;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bootstrap::Rank;
 
 use crate::atomics::domain::Domain;
+use crate::atomics::offload::Favor;
 use crate::atomics::pending::ResultPlace;
 use crate::atomics::remote::RemoteAtomic;
 use crate::atomics::semantics::AtomicType;
@@ -105,8 +106,28 @@ impl<'c, M: Mode> Team<'c, M> {
         &self,
         operations: AtomicOps,
     ) -> Result<AtomicDomain<'c, T, M>, Error> {
+        self.atomic_domain_for(operations, Favor::Any)
+    }
+
+    /// As [`Team::atomic_domain`], with a hint where most operations will go, the same on all
+    /// ranks. Adapters do the operations of a domain when they can do each of them: get, add,
+    /// subtract, increment, decrement and compare-and-swap of 64 bits, of floating point get and
+    /// compare-and-swap. Where they are atomic only to themselves, operations on near words go
+    /// through the adapter, too, unless [`Favor::Near`] keeps the domain off it.
+    ///
+    /// # Errors
+    /// As [`Team::atomic_domain`].
+    pub fn atomic_domain_for<T: AtomicType>(
+        &self,
+        operations: AtomicOps,
+        favor: Favor,
+    ) -> Result<AtomicDomain<'c, T, M>, Error> {
         let domain = Domain::new("atomic_domain", T::DATA_TYPE, operations)?;
+        let context = &self.client.context;
         let group = self.group.clone();
+        let together = group.as_ref().unwrap_or(&context.collectives.whole).is_together();
+        let of = (T::DATA_TYPE, operations);
+        let domain = domain.offloaded(context.offload(of, favor, together));
         Ok(AtomicDomain { client: self.client, group, domain, words: PhantomData })
     }
 }
@@ -161,7 +182,7 @@ impl<T: AtomicType, M: Mode> AtomicDomain<'_, T, M> {
         self.domain.check(call, op)?;
         let context = &self.client.context;
         let target = self.target(call, rank)?;
-        let word = context.atomic_word(call, (target, offset), T::DATA_TYPE)?;
+        let word = context.atomic_word(call, (target, offset), &self.domain)?;
         if let Some(old) = word.and_then(|word| word.operate(op, operands)) {
             return Ok(old);
         }
@@ -177,7 +198,8 @@ impl<T: AtomicType, M: Mode> AtomicDomain<'_, T, M> {
     ) -> RemoteAtomic {
         let operands = operands.map(T::into_word);
         let atomic = AtomicCall { data_type: T::DATA_TYPE, op, operands };
-        RemoteAtomic { call, target, endpoint: 0, place: offset, atomic, immediate }
+        let word = Some(offset);
+        RemoteAtomic { call, target, endpoint: 0, place: offset, word, atomic, immediate }
     }
 
     #[inline(never)]

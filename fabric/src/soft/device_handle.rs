@@ -26,26 +26,30 @@ use crate::{
 };
 
 /// What every device of the software adapter can do.
-const CAPS: Caps = Caps {
-    max_qp: MAX_QP - 1,
-    max_qp_wr: MAX_WR,
-    max_sge: MAX_SGE,
-    max_sge_rd: MAX_SGE,
-    max_cqe: MAX_CQE,
-    max_mr: MAX_REGIONS,
-    max_mr_size: 1 << 47,
-    max_rd_atom: MAX_RD_ATOM,
-    max_init_rd_atom: MAX_RD_ATOM,
-    max_srq_wr: MAX_WR,
-    max_srq_sge: 1,
-    // The processor of the target does them.
-    atomics: AtomicCap::Global,
-    xrc: false,
-    odp: false,
-    // Inline bytes go from where they are into the socket.
-    cheap_inline: MAX_INLINE,
-    cheap_poll: false,
-};
+const CAPS: Caps = caps(AtomicCap::Global);
+
+/// The same with atomics that a script of faults allows.
+const fn caps(atomics: AtomicCap) -> Caps {
+    Caps {
+        max_qp: MAX_QP - 1,
+        max_qp_wr: MAX_WR,
+        max_sge: MAX_SGE,
+        max_sge_rd: MAX_SGE,
+        max_cqe: MAX_CQE,
+        max_mr: MAX_REGIONS,
+        max_mr_size: 1 << 47,
+        max_rd_atom: MAX_RD_ATOM,
+        max_init_rd_atom: MAX_RD_ATOM,
+        max_srq_wr: MAX_WR,
+        max_srq_sge: 1,
+        atomics,
+        xrc: false,
+        odp: false,
+        // Inline bytes go from where they are into the socket.
+        cheap_inline: MAX_INLINE,
+        cheap_poll: false,
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct DeviceHandle(pub(super) Arc<SoftDevice>);
@@ -110,7 +114,12 @@ impl Device for DeviceHandle {
     }
 
     fn caps(&self) -> &Caps {
-        &CAPS
+        // By default the processor of the target does them.
+        match self.faults.plan.atomics() {
+            AtomicCap::None => &const { caps(AtomicCap::None) },
+            AtomicCap::Device => &const { caps(AtomicCap::Device) },
+            AtomicCap::Global => &CAPS,
+        }
     }
 
     fn port(&self, number: u8) -> Result<PortInfo, Error> {

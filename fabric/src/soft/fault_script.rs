@@ -17,6 +17,7 @@
 //! | `kill-qp=Nth@T` | the Nth reliable queue pair that becomes ready to send fails T after that |
 //! | `register-fail=Nth` or `Nth+` | the Nth registration is refused, or all from it on |
 //! | `partition=WHOM@T+D` | from T, for D, nothing goes to or comes from `all`, an address, or a prefix `a.b.c.d/n` |
+//! | `atomics=none` or `device` | the devices have no atomics, or such that are atomic only to each other |
 //! | `death=T` | at T everything is closed as if the process had died; the device reports that it is gone |
 //!
 //! T and D are a number with `us`, `ms` or `s`. A section that begins with names and a colon counts
@@ -28,6 +29,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+
+use crate::AtomicCap;
 
 /// What is wrong with a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +71,8 @@ pub struct FaultScript {
     register_fail: Vec<(u32, bool)>,
     /// Whom it cuts off; `None`: everybody.
     partition: Vec<(Option<IpNet>, Window)>,
+    /// At most; `None`: what they have.
+    atomics: Option<AtomicCap>,
     death: Option<Duration>,
 }
 
@@ -143,10 +148,17 @@ impl FaultScript {
                 let when = when.ok_or_else(|| value.problem(needs))?.window()?;
                 self.partition.push((whom.whom()?, when));
             }
+            "atomics" => {
+                self.atomics = Some(match value.text {
+                    "none" => AtomicCap::None,
+                    "device" => AtomicCap::Device,
+                    _ => return Err(value.problem("none or device")),
+                });
+            }
             "death" => self.death = Some(value.duration()?),
             _ => {
                 let known = "seed, drop-ud, dup-ud, delay-ud, port-down, kill-qp, register-fail, \
-                             partition, death";
+                             partition, atomics, death";
                 return Err(Text { text: key, at }.problem(&format!("one of {known}")));
             }
         }
@@ -326,6 +338,11 @@ impl FaultPlan {
         self.script.register_fail.iter().any(hit)
     }
 
+    /// What the atomics of the devices are atomic to.
+    pub fn atomics(&self) -> AtomicCap {
+        self.script.atomics.unwrap_or(AtomicCap::Global)
+    }
+
     /// How long after now the reliable queue pair that just became ready to send fails, if it does.
     pub fn queue_pair_ready(&self) -> Option<Duration> {
         let number = self.ready.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -380,7 +397,8 @@ mod tests {
     #[test]
     fn every_word_is_understood() {
         let text = "seed=7 drop-ud=10% dup-ud=2.5% delay-ud=2ms@50% port-down=soft0:1@100ms+50ms \
-            kill-qp=2nd@10ms register-fail=3rd partition=10.0.0.0/8@1s+1s death=9s";
+            kill-qp=2nd@10ms register-fail=3rd partition=10.0.0.0/8@1s+1s atomics=device \
+            death=9s";
         let script = FaultScript::parse(text).unwrap();
         assert_eq!((script.seed, script.drop_ud, script.dup_ud), (7, 100_000, 25_000));
         let faults = FaultPlan::new(script);
@@ -393,6 +411,8 @@ mod tests {
         let cut = |ip: &str, age| faults.is_unreachable(ip.parse().unwrap(), age * MS);
         assert!(cut("10.9.9.9", 1000) && !cut("11.0.0.1", 1000) && !cut("10.9.9.9", 2000));
         assert!(!cut("::1", 1500));
+        assert_eq!(faults.atomics(), AtomicCap::Device);
+        assert_eq!(FaultPlan::default().atomics(), AtomicCap::Global);
         assert!(faults.is_dead(9000 * MS) && !faults.is_dead(8999 * MS));
         assert!(faults.need_clock() && !FaultPlan::default().need_clock());
     }
@@ -415,6 +435,7 @@ mod tests {
             ("partition=me@1s", 11, "\"me\""),
             ("partition=1.2.3.4/33@1s", 11, "1.2.3.4/33"),
             ("partition=all@1s+x", 18, "\"x\""),
+            ("atomics=some", 9, "\"some\" is not none or device"),
             ("death", 7, "unit"),
             ("1,: seed=2", 1, "names"),
             ("1: seed=2; 2: seed=q", 20, "\"q\""),

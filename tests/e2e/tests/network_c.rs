@@ -94,12 +94,31 @@ fn no_atomic_is_lost_between_neighbours_remote_ranks_and_their_threads() {
     // Alone it takes 11 s with 2001 turns, beside busy processes ten times as long: each turn has
     // several round trips, and whoever answers must get a processor first.
     let (turns, bound) = if all_requested() { ("1001", 5 * BOUND) } else { ("51", BOUND) };
-    for (turn, most) in [1, 2].into_iter().enumerate() {
-        let program = build::built("atomics", "par", KINDS[turn]);
+    // Adapters that are atomic to processors, to themselves alone, not at all.
+    let faults = ["", "atomics=device", "atomics=none"];
+    let cases = [(1, 0), (2, 0), (2, 1), (2, 2)];
+    for (turn, (most, which)) in cases.into_iter().enumerate() {
+        let program = build::built("atomics", "par", KINDS[turn % 2]);
         let tree = launcher(["-n", "8"]).arg(program).args(["contend", turns]);
+        let tree = tree.env("GASNET_IBV_SOFT_FAULTS", faults[which]);
         let outcome =
             neighbourhoods(tree, most).deadline("C program over the network", bound).run();
-        assert_eq!(fault("atomics", &outcome), None, "by {most}: {}", outcome.err());
+        let what = faults[which];
+        assert_eq!(fault("atomics", &outcome), None, "by {most}, {what}: {}", outcome.err());
+    }
+}
+
+/// By way of the adapter also at neighbours and at the rank itself, in both places of segments.
+#[test]
+fn adapters_that_are_atomic_to_themselves_alone_do_all() {
+    if !build::ready() {
+        return;
+    }
+    for (turn, name) in ["atomics", "created_segment", "published"].into_iter().enumerate() {
+        let tree = launcher(["-n", "4"]).arg(build::built(name, MODES[turn], KINDS[turn % 2]));
+        let tree = tree.env("GASNET_IBV_SOFT_FAULTS", "atomics=device");
+        let outcome = neighbourhoods(tree, 2).deadline("C program over the network", BOUND).run();
+        assert_eq!(fault(name, &outcome), None, "{}", outcome.err());
     }
 }
 

@@ -91,6 +91,12 @@ impl NetContext {
                 self.buffers.put_send(buffer);
                 counter.end(true);
             }
+            (Some(OnComplete::Fetched { counter, by: (by, slot) }), Some(mut buffer)) => {
+                let old = self.buffers.pool.bytes(&mut buffer).first_chunk().copied();
+                self.buffers.put_send(buffer);
+                by.fetched(slot, u64::from_ne_bytes(old.unwrap_or_default()));
+                counter.end(false);
+            }
             (end, buffer) => {
                 if let Some(buffer) = buffer {
                     self.buffers.put_send(buffer);

@@ -7,10 +7,11 @@
 //!
 //! From bottom to top: `credits`, `lockfree`, `am/header`, `memory`, `settings`, `connect` (it
 //! knows nothing of the rest); `plan`, `rail`, `xrc`, `peer`, `pending_ops`, `segments`; `context`,
-//! which holds all of them; the paths `post`, `completions`, `rma`, `am`; `qp_setup` and `links`;
+//! which holds all of them; the paths `post`, `completions`, `rma`, `atomics`, `am`; `qp_setup` and `links`;
 //! `threads`, `setup`; `transport`.
 
 mod am;
+mod atomics;
 mod completions;
 mod connect;
 mod connect_queue;
@@ -43,7 +44,10 @@ mod topology;
 mod transport;
 mod xrc;
 
+pub(crate) use fabric::AtomicCap;
+
 pub(crate) use self::am::receive::Poll;
+pub(crate) use self::atomics::{Fetched, FetchedBy, WordOp};
 pub(crate) use self::error::Error;
 pub(crate) use self::members::{Common, Members};
 pub(crate) use self::memory::buffers::SendBuffer;

@@ -3,7 +3,7 @@
 //! several rails. Read where a rank is first talked to.
 
 use bootstrap::{Bootstrap, Rank, Shared};
-use fabric::{Address, Gid, Mtu};
+use fabric::{Address, AtomicCap, Gid, Mtu};
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
@@ -12,7 +12,7 @@ use super::records;
 use super::settings::{Agreement, ConnectWays};
 
 /// Bytes of a rank's record, and of that of a further rail: as many as any takes.
-const RECORD: usize = 63;
+const RECORD: usize = 64;
 const RAIL: usize = 26;
 
 /// What a rank says of shared connections (`xrc.rs`). Those that say the same share theirs.
@@ -41,7 +41,28 @@ struct Record {
     agreement: Agreement,
     sharing: Sharing,
     datagrams: u32,
+    /// What its atomics are atomic to, as a number ([`cap`]).
+    atomics: u8,
     rail: RailAddress,
+}
+
+/// From what a rank says; what is not known is none.
+const fn cap(number: u8) -> AtomicCap {
+    match number {
+        1 => AtomicCap::Device,
+        2 => AtomicCap::Global,
+        _ => AtomicCap::None,
+    }
+}
+
+/// What a rank says of its atomics. Those of an adapter alone take connections with neighbours and
+/// with itself, which are made on demand and not shared.
+fn own_cap(plan: &NetPlan, sharing: Sharing, datagrams: u32) -> AtomicCap {
+    let first = plan.rails.first();
+    match first.map_or(AtomicCap::None, |rail| rail.device.caps().atomics) {
+        AtomicCap::Device if sharing.can || datagrams == 0 => AtomicCap::None,
+        own => own,
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +77,8 @@ pub(super) struct PeerAddresses {
     table: Shared,
     /// Rails but the first of each rank, and how many each has.
     further: Option<(Shared, usize)>,
+    /// What the atomics of all are atomic to.
+    pub(super) atomics: AtomicCap,
 }
 
 impl OwnAddress {
@@ -68,7 +91,9 @@ impl OwnAddress {
         });
         let agreement = Agreement::of(&plan.sizes, plan.rails.len(), ways);
         let rail = rails.next().unwrap_or_default();
-        Self { record: Record { agreement, sharing, datagrams, rail }, further: rails.collect() }
+        let atomics = own_cap(plan, sharing, datagrams) as u8;
+        let record = Record { agreement, sharing, datagrams, atomics, rail };
+        Self { record, further: rails.collect() }
     }
 }
 
@@ -80,11 +105,13 @@ impl PeerAddresses {
         services: &mut dyn Bootstrap,
     ) -> Result<Self, Error> {
         let table = services.exchange(&records::write(&mine.record, RECORD)?)?;
+        let mut atomics = cap(mine.record.atomics);
         for (rank, bytes) in (0..).map(Rank).zip(table.chunks_exact(RECORD)) {
             let theirs: Record = records::read(bytes).ok_or_else(|| records::unknown(rank))?;
             if let Some(problem) = mine.record.agreement.differs(me, theirs.agreement) {
                 return Err(Error::Mismatch { rank, problem });
             }
+            atomics = atomics.min(cap(theirs.atomics));
         }
         // From here on all have as many rails as this rank.
         let further = match mine.further.len() {
@@ -95,7 +122,7 @@ impl PeerAddresses {
                 Some((services.exchange(&rails.concat())?, count))
             }
         };
-        Ok(Self { table, further })
+        Ok(Self { table, further, atomics })
     }
 
     fn record(&self, rank: Rank) -> Option<Record> {

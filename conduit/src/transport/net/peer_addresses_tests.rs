@@ -17,7 +17,8 @@ fn introduction(rank: u8, rails: u16) -> OwnAddress {
         RailAddress { lid, service: 0, gid, global: true, mtu: 2048, rd_atom: 3 }
     };
     let (agreement, datagrams) = (agreement(rails), 1000 + u32::from(rank));
-    let record = Record { agreement, sharing: sharing(rank), datagrams, rail: rail(0) };
+    let (sharing, atomics) = (sharing(rank), 2);
+    let record = Record { agreement, sharing, datagrams, atomics, rail: rail(0) };
     OwnAddress { record, further: (1..rails).map(rail).collect() }
 }
 
@@ -32,7 +33,11 @@ impl PeerAddresses {
             let record = Record { sharing: *sharing, ..introduction(0, 1).record };
             records::write(&record, RECORD).unwrap()
         };
-        Self { table: Shared::Owned(said.iter().flat_map(record).collect()), further: None }
+        Self {
+            table: Shared::Owned(said.iter().flat_map(record).collect()),
+            further: None,
+            atomics: AtomicCap::None,
+        }
     }
 }
 
@@ -53,6 +58,25 @@ fn job(all: &[OwnAddress]) -> Vec<Result<PeerAddresses, Error>> {
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
+}
+
+#[test]
+fn atomics_are_what_all_have() {
+    let least = |said: [u8; 3]| {
+        let all = said.map(|atomics| {
+            let one = introduction(7, 1);
+            OwnAddress { record: Record { atomics, ..one.record }, ..one }
+        });
+        let heard = job(&all).into_iter().map(|heard| heard.unwrap().atomics);
+        let heard: Vec<_> = heard.collect();
+        assert!(heard.iter().all(|one| *one == heard[0]), "{heard:?}");
+        heard[0]
+    };
+    assert_eq!(least([2, 2, 2]), AtomicCap::Global);
+    assert_eq!(least([2, 1, 2]), AtomicCap::Device);
+    assert_eq!(least([1, 1, 1]), AtomicCap::Device);
+    assert_eq!(least([2, 1, 0]), AtomicCap::None);
+    assert_eq!(least([2, 2, 9]), AtomicCap::None);
 }
 
 #[test]
@@ -85,7 +109,7 @@ fn the_longest_records_have_room() {
     let sharing = Sharing { can: true, first: u32::MAX, ports: u64::MAX };
     let (gid, mtu) = ([0xff; 16], 4096);
     let rail = RailAddress { lid: rails, service: rails, gid, global: true, mtu, rd_atom: 255 };
-    let record = Record { agreement, sharing, datagrams: u32::MAX, rail };
+    let record = Record { agreement, sharing, datagrams: u32::MAX, atomics: 2, rail };
     assert!(records::write(&record, RECORD).is_ok() && records::write(&rail, RAIL).is_ok());
 }
 
@@ -100,7 +124,8 @@ fn a_rank_with_another_number_of_rails_is_named_by_both_sides() {
 proptest! {
     #[test]
     fn a_table_of_any_length_is_only_read_inside(bytes in proptest::collection::vec(any::<u8>(), 0..3 * RECORD), rank in 0u32..5, rail in 0usize..4) {
-        let heard = PeerAddresses { table: Shared::Owned(bytes.clone()), further: Some((Shared::Owned(bytes), 2)) };
+        let further = Some((Shared::Owned(bytes.clone()), 2));
+        let heard = PeerAddresses { table: Shared::Owned(bytes), further, atomics: AtomicCap::None };
         let _found_or_zero = (heard.rail(Rank(rank), rail), heard.datagrams(Rank(rank)), heard.sharing(Rank(rank)));
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bootstrap::Rank;
 
+use super::atomics::FetchedBy;
 use super::lockfree::IndexStack;
 use super::memory::pool::CopyOut;
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,6 +21,7 @@ pub(super) enum OpKind {
     Get,
     LongPayload,
     Flag,
+    Atomic,
 }
 
 impl OpKind {
@@ -33,6 +35,7 @@ impl OpKind {
             5 => Self::Get,
             6 => Self::LongPayload,
             7 => Self::Flag,
+            8 => Self::Atomic,
             _ => return None,
         })
     }
@@ -46,6 +49,7 @@ impl OpKind {
             Self::Get => "a get",
             Self::LongPayload => "the payload of a Long",
             Self::Flag => "a word of a barrier",
+            Self::Atomic => "an atomic",
         }
     }
 }
@@ -55,6 +59,7 @@ impl OpKind {
 pub(super) enum OnComplete {
     Count { counter: Arc<OpCounter>, local: bool },
     CopyOut { counter: Arc<OpCounter>, target: CopyOut, len: usize },
+    Fetched { counter: Arc<OpCounter>, by: FetchedBy },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

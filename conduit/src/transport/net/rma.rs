@@ -87,7 +87,7 @@ impl<'a> OneSided<'a> {
 
     /// A send buffer that `fill` has seen, lent, and its first `len` bytes as the device sees them.
     /// Without one the slots go back.
-    fn buffer_part(
+    pub(super) fn buffer_part(
         self,
         via: Via<'a>,
         slots: &Slots<'_>,

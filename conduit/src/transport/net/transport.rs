@@ -22,6 +22,7 @@ use super::context::NetContext;
 use super::links::Links;
 use super::memory::buffers::RESERVED_BUFFERS;
 use super::memory::pool::{Inbox, RemoteInbox};
+use super::peer::Peer;
 use super::peer_addresses::{OwnAddress, PeerAddresses};
 use super::plan::NetPlan;
 use super::rail::Rail;
@@ -299,7 +300,11 @@ impl NetTransport {
 
     /// Peers that something was sent to or came from, ascending.
     fn used(&self) -> Vec<Rank> {
-        let peers = self.context.peers.iter().filter(|peer| peer.was_used());
+        let NetContext { peers, members, .. } = &*self.context;
+        // Those with neighbours and with this rank itself are for atomics, and nobody is asked for
+        // them at the start.
+        let wanted = |peer: &&Peer| peer.was_used() && members.is_remote(peer.rank);
+        let peers = peers.iter().filter(wanted);
         let mut used: Vec<Rank> = peers.map(|peer| peer.rank).collect();
         used.sort_unstable();
         used

@@ -1,6 +1,7 @@
 //! Whole networks in one process: threads are ranks, each on a host of its own, over the software
 //! adapter; or several on a host, over the fake libibverbs of the testkit.
 
+mod atomics;
 mod fake;
 mod messages;
 mod rma;
