@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use bench::sys::CountingAllocator;
 use gasnet_ibv::{
-    BarrierFlags, Client, Entry, Flags, HandlerIndex, LocalCompletion, Operations, Rank, ReduceOp,
-    Seq,
+    AtomicOps, BarrierFlags, Client, Entry, Flags, HandlerIndex, LocalCompletion, Operations, Rank,
+    ReduceOp, Seq,
 };
 use testkit::report::show;
 
@@ -59,7 +59,7 @@ struct Side {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let usage = "usage: bench_net short|medium|put|barrier|quiet PAIRS [COUNT] [tcp]";
+    let usage = "usage: bench_net short|medium|put|barrier|atomic|quiet PAIRS [COUNT] [tcp]";
     let (words, tcp) = match words.split_last() {
         Some((&"tcp", words)) => (words, true),
         _ => (&words[..], false),
@@ -74,6 +74,7 @@ fn main() -> Result<()> {
         "medium" => (medium, 4_000),
         "put" => (put, 200),
         "barrier" => (barrier, 2_000),
+        "atomic" => (atomic, 2_000),
         "quiet" => (quiet, 2_000),
         _ => return Err(usage.into()),
     };
@@ -210,17 +211,19 @@ impl Side {
     }
 }
 
+/// Time of a round trip of a Short, microseconds.
+fn short_trips(side: &Side) -> Result<f64> {
+    let mut pongs = side.pongs();
+    typical(side.count, || {
+        let _ = side.client.team().request_short(Rank(1), PING, &[], Flags::NONE)?;
+        pongs += 1;
+        Ok(side.client.block_until(|| side.pongs() == pongs)?)
+    })
+}
+
 fn short(side: &mut Side) -> Result<()> {
     for pair in 0..=side.pairs {
-        let ours = |side: &Side| {
-            let mut pongs = side.pongs();
-            typical(side.count, || {
-                let _ = side.client.team().request_short(Rank(1), PING, &[], Flags::NONE)?;
-                pongs += 1;
-                Ok(side.client.block_until(|| side.pongs() == pongs)?)
-            })
-        };
-        let mut samples = vec![("am_short_us", side.against_server(|| ours(side))?)];
+        let mut samples = vec![("am_short_us", side.against_server(|| short_trips(side))?)];
         if side.tcp.is_some() {
             samples.push(("tcp_us", tcp_trips(side, read_asleep)?));
             samples.push(("tcp_spin_us", tcp_trips(side, read_awake)?));
@@ -276,6 +279,28 @@ fn tcp_trips(side: &mut Side, read: ReadWay) -> Result<f64> {
         stream.set_nonblocking(false)?;
     }
     Ok(value)
+}
+
+/// Fetch-adds by the adapter, those by messages to the owner, and round trips of a Short.
+fn atomic(side: &mut Side) -> Result<()> {
+    for pair in 0..=side.pairs {
+        let fetch_adds = |side: &Side, ops| {
+            let words = side.client.team().atomic_domain::<u64>(ops)?;
+            typical(side.count, || {
+                black_box(words.fetch_add(Rank(1), 64, 1)?);
+                Ok(())
+            })
+        };
+        let adapter = side.against_server(|| fetch_adds(side, AtomicOps::FADD))?;
+        // No adapter has exclusive or.
+        let by = AtomicOps::FADD | AtomicOps::XOR;
+        let messages = side.against_server(|| fetch_adds(side, by))?;
+        let short = side.against_server(|| short_trips(side))?;
+        let samples =
+            [("fetch_add_us", adapter), ("am_fetch_add_us", messages), ("am_short_us", short)];
+        side.tell(pair, &samples);
+    }
+    Ok(())
 }
 
 /// Barriers, and reductions of one number to all.

@@ -69,9 +69,10 @@ const C_FIGURES: [(&str, Measure); 7] = [
 ];
 
 /// Figures of the network over the software adapter, by `--net`.
-const NET_FIGURES: [(&str, Measure); 6] = [
+const NET_FIGURES: [(&str, Measure); 7] = [
     ("net-short", network::short),
     ("net-barrier", network::barrier),
+    ("net-atomic", network::atomic),
     ("net-flood", network::flood),
     ("net-put", network::put_and_quiet),
     ("net-strided", vectors::soft),

@@ -78,6 +78,27 @@ pub(crate) fn put_and_quiet(repetitions: Repetitions) -> Result<Findings> {
     Ok(Findings { rows, samples, notes: Vec::new() })
 }
 
+/// Fetch-adds over the software adapter.
+pub(crate) fn atomic(repetitions: Repetitions) -> Result<Findings> {
+    let samples = measure(&["atomic", &repetitions.pairs.to_string(), "2000"])?;
+    let row =
+        |figure, key, target| Row::paired(figure, &samples, [key, "am_short_us"], "µs", target);
+    let rows = vec![
+        row("fetch-add over soft, AM Short round trip", "fetch_add_us", Target::AtMost(1.1))?,
+        row(
+            "fetch-add by messages over soft, AM Short round trip",
+            "am_fetch_add_us",
+            Target::None,
+        )?,
+    ];
+    let notes = vec![
+        "net-atomic: medians of 2000 calls that wait for their result; the first row is done by the adapter, the second by \
+         the owner of the word, as the domain has an operation that adapters do not have."
+            .to_owned(),
+    ];
+    Ok(Findings { rows, samples, notes })
+}
+
 /// How ranks of different neighbourhoods tell each other that they have come: by writes, and by
 /// messages.
 const BARRIERS: [&str; 2] = ["RDMADISSEM", "AMDISSEM"];
@@ -209,6 +230,12 @@ pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
             ["am_short_us", "send_lat_twice_us"],
             "µs",
             Target::AtMost(1.25),
+        )?,
+        row(
+            "fetch-add on Soft-RoCE, ib_atomic_lat",
+            ["fetch_add_us", "atomic_lat_us"],
+            "µs",
+            Target::AtMost(1.2),
         )?,
         row(
             "Medium 64 KB flood on Soft-RoCE, ib_send_bw of 64 KB",

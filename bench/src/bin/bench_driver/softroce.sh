@@ -13,6 +13,7 @@ perftest() {
     local key=$1 field=$2 factor=$3 size server
     shift 3
     size=$(sed -n 's/.* -s \([0-9]*\).*/\1/p' <<<"$*")
+    size=${size:-8} # atomics have one size
     taskset -c 1 "$@" -d rxe0 -x 1 -F >/dev/null 2>&1 &
     server=$!
     sleep 1.5
@@ -47,6 +48,8 @@ command -v strace >/dev/null && system_calls 300
 for ((pair = 0; pair < latencies; pair++)); do
     perftest send_lat_twice_us 5 2 ib_send_lat -s 8 -n 2000
     ours short 2000
+    perftest atomic_lat_us 5 1 ib_atomic_lat -A FETCH_AND_ADD -n 2000
+    ours atomic 1000 | grep fetch_add
 done
 for ((pair = 0; pair < pairs; pair++)); do
     for kind in RDMADISSEM AMDISSEM; do

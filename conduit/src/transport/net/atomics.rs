@@ -4,15 +4,14 @@
 //! Adapters may be atomic only to what goes through the same one, so all operations on the words of
 //! a rank come through its first rail.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bootstrap::Rank;
 use fabric::{AtomicCap, Data, Operation};
 
 use super::error::Error;
-use super::pending_ops::{OnComplete, OpKind};
-use super::post::Sent;
+use super::pending_ops::{FetchedBy, OnComplete, OpKind};
+use super::post::{Sent, Via};
 use super::rma::{OneSided, Piece};
 use super::transport::NetTransport;
 use crate::transport::op_counter::OpCounter;
@@ -25,15 +24,6 @@ pub(crate) enum WordOp {
     /// Puts `swap` there if the word is `compare`.
     CompareSwap { compare: u64, swap: u64 },
 }
-
-/// Who is told the old values of words.
-pub(crate) trait Fetched: fmt::Debug + Send + Sync {
-    /// The operation that was given as `slot` is complete.
-    fn fetched(&self, slot: u32, old: u64);
-}
-
-/// Where an old value goes: whom to tell, and the operation's slot there.
-pub(crate) type FetchedBy = (Arc<dyn Fetched>, u32);
 
 const WORD: usize = size_of::<u64>();
 
@@ -48,9 +38,7 @@ impl OneSided<'_> {
         self.0.segments.check(rank, place, WORD as u64)?;
         let Some(peer) = self.0.connected(rank) else { return Ok(Sent::Full) };
         let first = peer.connections.iter().enumerate().find(|(_, one)| one.rail == 0);
-        let Some(via) =
-            first.map(|(index, connection)| super::post::Via { peer, index, connection })
-        else {
+        let Some(via) = first.map(|(index, connection)| Via { peer, index, connection }) else {
             return Ok(Sent::Full);
         };
         let piece = Piece { via, kind: OpKind::Atomic, place, counter };

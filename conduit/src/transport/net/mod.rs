@@ -47,12 +47,13 @@ mod xrc;
 pub(crate) use fabric::AtomicCap;
 
 pub(crate) use self::am::receive::Poll;
-pub(crate) use self::atomics::{Fetched, FetchedBy, WordOp};
+pub(crate) use self::atomics::WordOp;
 pub(crate) use self::error::Error;
 pub(crate) use self::members::{Common, Members};
 pub(crate) use self::memory::buffers::SendBuffer;
 pub(crate) use self::memory::pool::{Inbox, RawTarget, RemoteInbox, SegmentMemory};
 pub(crate) use self::parts::{OwnPart, PartLimits};
+pub(crate) use self::pending_ops::{Fetched, FetchedBy};
 pub(crate) use self::post::Sent;
 pub(crate) use self::rma::RawSource;
 pub(crate) use self::settings::NetSettings;

@@ -1,10 +1,10 @@
 //! Operations that were posted and are not complete: what happens when each is.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bootstrap::Rank;
 
-use super::atomics::FetchedBy;
 use super::lockfree::IndexStack;
 use super::memory::pool::CopyOut;
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -53,6 +53,15 @@ impl OpKind {
         }
     }
 }
+
+/// Who is told the old values of words.
+pub(crate) trait Fetched: fmt::Debug + Send + Sync {
+    /// The operation that was given as `slot` is complete.
+    fn fetched(&self, slot: u32, old: u64);
+}
+
+/// Where an old value goes: whom to tell, and the operation's slot there.
+pub(crate) type FetchedBy = (Arc<dyn Fetched>, u32);
 
 /// What happens when an operation is complete, beyond giving back what it used.
 #[derive(Debug)]
