@@ -92,7 +92,7 @@ pub(crate) fn atomic(repetitions: Repetitions) -> Result<Findings> {
         )?,
     ];
     let notes = vec![
-        "net-atomic: medians of 2000 calls that wait for their result; the first row is done by the adapter, the second by \
+        "net-atomic: medians of 2000 calls that wait for their result while the target polls; the first row is done by the adapter, the second by \
          the owner of the word, as the domain has an operation that adapters do not have."
             .to_owned(),
     ];

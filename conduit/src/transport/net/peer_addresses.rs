@@ -56,11 +56,10 @@ const fn cap(number: u8) -> AtomicCap {
 }
 
 /// What a rank says of its atomics. Those of an adapter alone take connections with neighbours and
-/// with itself, which are made on demand and not shared.
-fn own_cap(plan: &NetPlan, sharing: Sharing, datagrams: u32) -> AtomicCap {
-    let first = plan.rails.first();
-    match first.map_or(AtomicCap::None, |rail| rail.device.caps().atomics) {
-        AtomicCap::Device if sharing.can || datagrams == 0 => AtomicCap::None,
+/// with itself, which are not shared.
+fn own_cap(plan: &NetPlan, sharing: Sharing) -> AtomicCap {
+    match plan.atomics() {
+        AtomicCap::Device if sharing.can => AtomicCap::None,
         own => own,
     }
 }
@@ -91,7 +90,7 @@ impl OwnAddress {
         });
         let agreement = Agreement::of(&plan.sizes, plan.rails.len(), ways);
         let rail = rails.next().unwrap_or_default();
-        let atomics = own_cap(plan, sharing, datagrams) as u8;
+        let atomics = own_cap(plan, sharing) as u8;
         let record = Record { agreement, sharing, datagrams, atomics, rail };
         Self { record, further: rails.collect() }
     }
@@ -105,13 +104,18 @@ impl PeerAddresses {
         services: &mut dyn Bootstrap,
     ) -> Result<Self, Error> {
         let table = services.exchange(&records::write(&mine.record, RECORD)?)?;
-        let mut atomics = cap(mine.record.atomics);
+        let (mut atomics, mut on_demand) = (cap(mine.record.atomics), true);
         for (rank, bytes) in (0..).map(Rank).zip(table.chunks_exact(RECORD)) {
             let theirs: Record = records::read(bytes).ok_or_else(|| records::unknown(rank))?;
             if let Some(problem) = mine.record.agreement.differs(me, theirs.agreement) {
                 return Err(Error::Mismatch { rank, problem });
             }
             atomics = atomics.min(cap(theirs.atomics));
+            on_demand &= theirs.datagrams != 0;
+        }
+        if atomics == AtomicCap::Device && !on_demand {
+            // Nobody could be connected with its neighbours.
+            atomics = AtomicCap::None;
         }
         // From here on all have as many rails as this rank.
         let further = match mine.further.len() {

@@ -80,6 +80,17 @@ fn atomics_are_what_all_have() {
 }
 
 #[test]
+fn atomics_of_adapters_alone_take_connections_on_demand() {
+    for (atomics, expected) in [(1, AtomicCap::None), (2, AtomicCap::Global)] {
+        let said = [1000, 0].map(|datagrams| {
+            let one = introduction(7, 1);
+            OwnAddress { record: Record { atomics, datagrams, ..one.record }, ..one }
+        });
+        assert!(job(&said).into_iter().all(|heard| heard.unwrap().atomics == expected));
+    }
+}
+
+#[test]
 fn every_rail_of_every_rank_is_found() {
     for rails in [1, 2, 5] {
         let all = [7, 8, 9].map(|rank| introduction(rank, rails));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fabric::{Address, Device, Mtu};
+use fabric::{Address, AtomicCap, Device, Mtu};
 
 use super::settings::sizes::Sizes;
 
@@ -27,6 +27,11 @@ pub(super) struct NetPlan {
 }
 
 impl NetPlan {
+    /// What atomics are atomic to. All those on words of a rank come through its first rail.
+    pub(super) fn atomics(&self) -> AtomicCap {
+        self.rails.first().map_or(AtomicCap::None, |rail| rail.device.caps().atomics)
+    }
+
     /// Queue pairs of a pair of ranks.
     pub(super) fn queue_pairs(&self) -> usize {
         self.connections.len() * if self.sizes.srq.is_some() { 2 } else { 1 }

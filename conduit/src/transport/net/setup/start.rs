@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bootstrap::{Bootstrap, Rank};
-use fabric::Channel;
+use fabric::{AtomicCap, Channel};
 
 use crate::transport::net::connect::driver::Socket;
 use crate::transport::net::connect::wire::{Context, queue_key};
@@ -17,14 +17,15 @@ use crate::transport::net::threads::Threads;
 /// The queue pair for datagrams, with the channel of its completion queue.
 pub(crate) type Datagrams = (Socket, Arc<dyn Channel>);
 
-/// Makes the queue pair for datagrams. `None` for a rank that is connected to everybody at the
-/// start: it needs none.
+/// Makes the queue pair for datagrams. `None` for a rank that is connected at the start to everybody
+/// whom it needs: neighbours, too, where atomics are atomic only to those of an adapter.
 pub(crate) fn datagrams(
     plan: &NetPlan,
     size: u32,
     settings: &ConnectSettings,
 ) -> Result<Option<Datagrams>, Error> {
-    let dynamic = !settings.at_start || settings.dynamic && settings.file_in.is_some();
+    let others = settings.file_in.is_some() || plan.atomics() == AtomicCap::Device;
+    let dynamic = !settings.at_start || settings.dynamic && others;
     let (true, Some(rail)) = (dynamic, plan.rails.first()) else { return Ok(None) };
     let channel = rail.device.channel()?;
     let (device, place) = (&rail.device, (rail.port, rail.pkey_index));

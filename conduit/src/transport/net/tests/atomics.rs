@@ -89,6 +89,7 @@ fn an_adapter_that_is_atomic_to_itself_counts_for_all() {
     let everybody = |member: &Member<'_>| (0..member.size).map(Rank).collect();
     let kind = Kind { fake: true, per_host: 2, dynamic: true, ..PLAIN };
     counted(&kind, 4, AtomicCap::Device, everybody);
+    counted(&Kind { dynamic: false, both: true, ..kind }, 4, AtomicCap::Device, everybody);
     let sizes = Sizes { srq: Some(SHARED), ..USUAL };
     counted(&Kind { sizes, ..kind }, 4, AtomicCap::Device, everybody);
 }

@@ -75,6 +75,8 @@ struct Kind {
     rails: usize,
     connections: usize,
     dynamic: bool,
+    /// Remote ranks at the start, others on demand.
+    both: bool,
     /// `GASNET_CONNECTFILE_OUT`.
     file_out: Option<&'static str>,
     /// Over the fake libibverbs instead of the software adapter.
@@ -92,6 +94,7 @@ const PLAIN: Kind = Kind {
     rails: 1,
     connections: 1,
     dynamic: false,
+    both: false,
     file_out: None,
     fake: false,
     per_host: 1,
@@ -174,7 +177,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 };
                 let mut settings = NetSettings::default();
                 settings.connect.at_start = !kind.dynamic;
-                settings.connect.dynamic = kind.dynamic;
+                settings.connect.dynamic = kind.dynamic || kind.both;
                 settings.xrc = kind.xrc;
                 settings.inline = kind.inline;
                 settings.gather_min = kind.gather_min;
