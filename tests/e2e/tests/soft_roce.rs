@@ -94,6 +94,10 @@ fn jobs() -> Vec<Step> {
         ] {
             steps.push(job(&format!("ring, {name}"), variables, "ring 20").shows("40 steps"));
         }
+        steps.push(
+            job("random traffic of a Rust program", "", "traffic 200 7")
+                .shows("operations as the model says"),
+        );
         // The first rank found; the other one waits in a barrier.
         let killed =
             "testexit 3 --delay 30000 & sleep 8; kill -9 $(pgrep -x testexit | head -1); wait $!";
@@ -165,6 +169,44 @@ fn one_machine() {
     let mut options = vec!["--rails", "2"];
     options.extend(folder.iter().flat_map(|folder| ["--see", folder.as_str()]));
     count_skips(&machine::run("Soft-RoCE, one machine", &options, &steps));
+}
+
+/// The programs of `tests/c`, in C with each rank a neighbourhood of its own and in C++ with
+/// neighbourhoods of two, modes taking turns.
+#[test]
+fn every_program() {
+    const SPECIAL: [&str; 4] = ["exits", "wrong", "wrong_teams", "destructors"];
+    let test = "Soft-RoCE, programs in C and C++";
+    if !all_requested() || !build::ready() {
+        // The long run has it.
+        return;
+    }
+    if !machine::ready(test) {
+        return;
+    }
+    let (mut steps, mut folder) = (Vec::new(), None);
+    for (turn, source) in build::sources().iter().enumerate() {
+        let name = source.file_stem().unwrap().to_string_lossy().into_owned();
+        if SPECIAL.contains(&name.as_str()) {
+            continue;
+        }
+        let mode = |language| build::MODES[(turn + language) % build::MODES.len()];
+        let ways = [
+            ("C", mode(0), 2, 1, build::built(&name, mode(0), build::Kind::Static)),
+            ("C++", mode(1), 4, 2, build::built_as_cxx(&name, mode(1), build::Kind::Static)),
+        ];
+        for (language, mode, ranks, most, program) in ways {
+            let path = program.display();
+            let command = format!(
+                "GASNET_SUPERNODE_MAXSIZE={most} GASNET_IBV_FABRIC=verbs $programs/gasnetrun_ibv -n {ranks} {path}"
+            );
+            let title = format!("{name}, {language}, {mode}, {ranks} ranks by {most}");
+            steps.push(step(&title, 240, &command).shows(&format!("PASS {name}")));
+            folder = program.parent().map(|folder| folder.display().to_string());
+        }
+    }
+    let folder = folder.expect("programs");
+    machine::run(test, &["--rails", "2", "--see", &folder], &steps);
 }
 
 #[test]

@@ -132,13 +132,17 @@ fn random_traffic_is_what_its_model_says() {
 fn random_traffic_of_a_rust_program_is_what_its_model_says() {
     let (seed, wanted) = (seed(), if all_requested() { 200_000 } else { 1500 });
     let title = format!("random traffic of a Rust program, seed {seed}");
-    let mut table = Table::new(&title, &["ranks", "share memory", "operations of each", "ms"]);
-    for (ranks, most) in [(4, None), (3, Some(1)), (4, Some(2))] {
+    let mut table =
+        Table::new(&title, &["ranks", "share memory", "rails", "operations of each", "ms"]);
+    for (ranks, most, rails) in
+        [(4, None, "1"), (3, Some(1), "1"), (4, Some(2), "1"), (2, Some(1), "2")]
+    {
         let tree = job(ranks, "traffic").args([wanted.to_string(), seed.to_string()]);
         let tree = match most {
             Some(most) => neighbourhoods(tree, most),
             None => tree,
         };
+        let tree = RAILS.iter().fold(tree, |tree, (name, _)| tree.env(name, rails));
         let outcome = tree.deadline("random traffic", Duration::from_secs(300)).run();
         let lines = outcome.out().matches(" operations as the model says\n").count();
         let fault = outcome.fault(0);
@@ -148,7 +152,8 @@ fn random_traffic_of_a_rust_program_is_what_its_model_says() {
             outcome.err()
         );
         let share = most.map_or("all".to_owned(), |most| most.to_string());
-        table.row(vec![ranks.to_string(), share, wanted.to_string(), outcome.ms().to_string()]);
+        let (ms, wanted) = (outcome.ms().to_string(), wanted.to_string());
+        table.row(vec![ranks.to_string(), share, rails.to_owned(), wanted, ms]);
     }
     table.show();
 }

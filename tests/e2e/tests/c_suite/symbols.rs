@@ -1,6 +1,6 @@
 //! Prototypes of the headers against the names that the libraries export, in both directions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -87,10 +87,18 @@ pub(crate) fn compare(mode: &str, folder: &Path) {
     }
 }
 
-/// Public functions of the communication interface that no program of `tests/c` calls. An object
-/// made without optimization names each function that it calls, also those of the headers. Of
-/// those that differ in the number of arguments, which are generated, one is enough.
+/// Public functions of the communication interface that no program of `tests/c` calls.
 pub(crate) fn never_called() -> BTreeSet<String> {
+    let all = callers().into_iter();
+    let never = all.filter(|(_, programs)| programs.is_empty()).map(|(call, _)| call);
+    // A constant expression by a macro.
+    never.filter(|call| call != "gex_AM_MaxArgs").collect()
+}
+
+/// Public functions of the communication interface, each with the programs of `tests/c` that call
+/// it. An object made without optimization names each function that it calls, also those of the
+/// headers. Of those that differ in the number of arguments, which are generated, one is enough.
+pub(crate) fn callers() -> BTreeMap<String, BTreeSet<String>> {
     let folder = tempfile::tempdir().unwrap();
     let include = root().join("include");
     let gcc = || {
@@ -112,16 +120,19 @@ pub(crate) fn never_called() -> BTreeSet<String> {
         let public = ["gex_", "gasnet_"].iter().any(|begin| name.starts_with(begin));
         public.then(|| family(name))
     });
-    let mut declared: BTreeSet<String> = declared.collect();
+    let mut declared: BTreeMap<String, BTreeSet<String>> =
+        declared.map(|name| (name, BTreeSet::new())).collect();
     assert!(declared.len() > 200, "{declared:?}");
     for source in sources() {
         let object = folder.path().join("object.o");
+        let program = source.file_stem().unwrap().to_string_lossy();
         must(gcc().arg("-c").arg(&source).arg("-o").arg(&object));
         for line in must(Command::new("nm").arg(&object)).lines() {
-            declared.remove(&family(line.split_whitespace().next_back().unwrap_or_default()));
+            let name = family(line.split_whitespace().next_back().unwrap_or_default());
+            if let Some(programs) = declared.get_mut(&name) {
+                programs.insert(program.clone().into_owned());
+            }
         }
     }
-    // A constant expression by a macro.
-    declared.remove("gex_AM_MaxArgs");
     declared
 }
