@@ -193,6 +193,20 @@ fn an_adapter_needs_nobody_at_the_target() {
                 assert_eq!(words.fetch_add(Rank(1), 8, 2).expect("fetch_add"), 2 * turn);
             }
             assert_eq!(words.compare_and_swap(Rank(1), 8, 40, 7).expect("swap"), 40);
+            // More than fit at once, without waiting for room.
+            let sent = client.scope(|scope| {
+                let mut sent = 0;
+                while sent < 400 {
+                    let (at, now) = ((Rank(1), 16), Flags::IMMEDIATE);
+                    let one = scope.atomic_nbi(&words, at, AtomicOp::FAdd, [1, 0], now);
+                    match one.expect("fetch_add") {
+                        Outcome::Sent => sent += 1,
+                        Outcome::NotSent => client.poll().expect("poll"),
+                    }
+                }
+                sent
+            });
+            assert_eq!(words.fetch_add(Rank(1), 16, 0).expect("it"), sent.expect("the scope"));
         }
         let _all = done.wait();
         assert_eq!(words.fetch_add(Rank(1), 8, 0).expect("fetch_add"), 7);
