@@ -163,21 +163,51 @@ __attribute__((__unused__, __const__, __noinline__)) static gexi_two_words gexi_
 #define GEXI_ENTRY_AND_BIAS(tm, rank) const uintptr_t entry = gexi_entry(tm, rank), bias = gexi_bias(entry)
 #endif
 
+/* What added to an address of the owner gives the same byte here; GEXI_NO_WAY, which no difference of two segments is,
+ * where the inline path ends. A constant function, so that a loop asks once and a compiler may take the branch out of it. */
+#define GEXI_NO_WAY ((uintptr_t)1)
+#if defined(GASNET_DEBUG)
+#define gexi_way(tm, rank) ((void)(tm), (void)(rank), GEXI_NO_WAY)
+#else
+#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(GEXI_PLAIN)
+__attribute__((__unused__, __const__, __noinline__)) static uintptr_t gexi_way(gex_TM_t tm, gex_Rank_t rank)
+#else
+GEXI_INLINE uintptr_t gexi_way(gex_TM_t tm, gex_Rank_t rank)
+#endif
+{
+    uintptr_t entry = gexi_entry(tm, rank), bias = gexi_bias(entry);
+    uintptr_t first = gexi_first(entry, gexi_span(entry, bias, 1));
+    return first ? first + bias : GEXI_NO_WAY;
+}
+#endif
+
+/* Accesses of so few bytes, a number that the compiler knows, are not compared with the segment: that comparison would
+ * cost them more than a tenth, up to as much again as the access. The debug library looks at these, too. */
+#define GEXI_SMALL(length) (__builtin_constant_p(length) && (length) - 1 < 32)
+
 /* Where an access goes: byte `offset` of what begins here at `first`. */
 struct gexi_place {
     uintptr_t offset, first, bias;
 };
 
 /* Whether [address, address + length) of `rank` can be reached here, and then GEXI_HERE(place) is where. Not so for
- * another team than tm0, a rank of another host, a range that is not wholly in the segment, no bytes. */
+ * another team than tm0, a rank of another host, no bytes, and, unless GEXI_SMALL, a range that is not wholly in the
+ * segment. */
 GEXI_INLINE int gexi_reach(gex_TM_t tm, gex_Rank_t rank, const void *address, size_t length, struct gexi_place *place)
 {
-    GEXI_ENTRY_AND_BIAS(tm, rank);
-    uintptr_t span = gexi_span(entry, bias, length);
-    place->bias = bias;
-    place->first = gexi_first(entry, span);
-    place->offset = (uintptr_t)address + bias;
-    return place->offset < span;
+    if (GEXI_SMALL(length)) {
+        place->bias = 0;
+        place->first = gexi_way(tm, rank);
+        place->offset = (uintptr_t)address;
+        return place->first != GEXI_NO_WAY;
+    } else {
+        GEXI_ENTRY_AND_BIAS(tm, rank);
+        uintptr_t span = gexi_span(entry, bias, length);
+        place->bias = bias;
+        place->first = gexi_first(entry, span);
+        place->offset = (uintptr_t)address + bias;
+        return place->offset < span;
+    }
 }
 
 #define GEXI_HERE(place) ((void *)((place).first + (place).offset))

@@ -114,6 +114,8 @@ static void broken(const char *name)
     CASE("never self") gex_RMA_PutBlocking(t_tm, t_rank, mine, data, 8, GEX_FLAG_PEER_NEVER_SELF);
     CASE("never near") gex_RMA_GetNBI(t_tm, data, t_rank, mine, 8, GEX_FLAG_PEER_NEVER_NBRHD);
     CASE("local outside") gex_RMA_PutBlocking(t_tm, t_rank, mine, data, 8, GEX_FLAG_SELF_SEG_BOUND);
+    CASE("few bytes outside") gex_RMA_PutBlocking(t_tm, t_rank, data, data, 8, 0);
+    CASE("value outside") (void)gex_RMA_GetBlockingVal(t_tm, t_rank, data, 8, 0);
     CASE("region in a region") gex_NBI_BeginAccessRegion(0), gex_NBI_BeginAccessRegion(0);
     CASE("region ended twice")
     {

@@ -119,7 +119,9 @@ GEXI_END_C
 
 /* Job of 6; this is rank 3; ranks 2 to 4 share memory, but 4 has no segment. */
 #define SEGMENT 64
-static unsigned char mine[SEGMENT], theirs[SEGMENT];
+static unsigned char mine[SEGMENT], memory[SEGMENT + 8];
+static unsigned char *const theirs = memory;
+static volatile size_t two = 2; /* a number that no compiler knows */
 #define FAR 0x700000000000 /* where rank 2 sees its segment */
 static struct gexi_peer peers[3];
 
@@ -184,9 +186,23 @@ static void ranges(void)
             CHECK(calls == !inside);
             for (i = 0; i < sizeof(into); i++) CHECK(into[i] == (inside && i < length ? from[i] : 0));
         }
-    LIBRARY((void)gex_RMA_PutBlocking(TM0, 2, far(0) - 1, from, 2, 0));
+    LIBRARY((void)gex_RMA_PutBlocking(TM0, 2, far(0) - 1, from, two, 0));
+    LIBRARY((void)gex_RMA_PutBlocking(TM0, 2, far(SEGMENT - 32), from, 33, 0));
     LIBRARY((void)gex_RMA_PutBlocking(TM0, 2, far(8), from, SIZE_MAX, 0));
     LIBRARY((void)gex_RMA_PutBlocking(TM0, 2, far(8), from, SIZE_MAX - 7, 0));
+}
+
+/* Few bytes, a number that the compiler knows: not compared with the segment, so it goes beside it. */
+__attribute__((__flatten__)) static void small(void)
+{
+#ifdef __OPTIMIZE__
+    unsigned char from[2] = {1, 2}, into[2] = {0};
+    INLINE((void)gex_RMA_PutBlocking(TM0, 2, far(SEGMENT), from, 2, 0));
+    CHECK(theirs[SEGMENT] == 1 && theirs[SEGMENT + 1] == 2 && theirs[SEGMENT + 2] == 0);
+    INLINE((void)gex_RMA_GetBlocking(TM0, into, 2, far(SEGMENT), 2, 0));
+    CHECK(into[0] == 1 && into[1] == 2);
+    INLINE(CHECK(gex_RMA_GetBlockingVal(TM0, 2, far(SEGMENT), 2, 0) == 0x201));
+#endif
 }
 
 static void sides(void)
@@ -254,7 +270,7 @@ static void words(void)
     }
     LIBRARY(CHECK(gex_RMA_PutBlockingVal(TM0, 2, far(0), 1, 9, 0) == 1));
     LIBRARY(CHECK(gex_RMA_PutNBIVal(TM0, 2, far(0), 1, 0, 0) == 1));
-    LIBRARY(CHECK(gex_RMA_PutNBVal(TM0, 2, far(SEGMENT - 1), 1, 2, 0) == EVENT));
+    LIBRARY(CHECK(gex_RMA_PutNBVal(TM0, 2, far(SEGMENT - 1), 1, two, 0) == EVENT));
     LIBRARY(CHECK(gex_RMA_GetBlockingVal(TM0, 5, far(0), 8, 0) == 99));
 }
 
@@ -287,6 +303,7 @@ int main(void)
     attach();
     queries();
     ranges();
+    small();
     sides();
     forms();
     words();

@@ -71,7 +71,7 @@ fn programs_that_keep_the_rules_pass_with_the_debug_library() {
 }
 
 /// Broken rules by the names of `tests/c/checks.c`, and what the debug library says.
-const BROKEN: [(&str, &str); 35] = [
+const BROKEN: [(&str, &str); 37] = [
     ("poll in a handler", "gasnet_AMPoll: GASNET_ERR_BAD_ARG: not legal here: inside a handler"),
     ("request in a handler", "gex_AM_RequestShort: GASNET_ERR_BAD_ARG: not legal here: inside a"),
     ("put in a handler", "gex_RMA_PutBlocking: GASNET_ERR_BAD_ARG: not legal here: inside a"),
@@ -98,6 +98,8 @@ const BROKEN: [(&str, &str); 35] = [
     ("never self", "have GEX_FLAG_PEER_NEVER_SELF, and rank"),
     ("never near", "have GEX_FLAG_PEER_NEVER_NBRHD, and rank"),
     ("local outside", "say that the local address is in a bound segment of the caller: 8 bytes"),
+    ("few bytes outside", "gex_RMA_PutBlocking: GASNET_ERR_BAD_ARG: bytes"),
+    ("value outside", "gex_RMA_GetBlockingVal: GASNET_ERR_BAD_ARG: bytes"),
     (
         "region in a region",
         "gex_NBI_BeginAccessRegion: GASNET_ERR_BAD_ARG: inside an access region",
