@@ -1,6 +1,9 @@
 //! Sending through shared memory: from a checked message to a slot of a lane or of the queue that
 //! all senders share.
 
+use std::hint::black_box;
+use std::ops::RangeInclusive;
+
 use super::endpoint::ShmTransport;
 use super::packet::{Kind, Packet, Post};
 use super::poll_budget::me;
@@ -23,6 +26,30 @@ const _: () = assert!(INLINE <= Packet::inline_room(MAX_ARGS));
 /// Lengths are below 2^31 by [`AmMessage::check`].
 fn word(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// Bytes of a step of [`copy_payload`].
+const STEP: usize = 32;
+/// Lengths of which memcpy moves two ends that overlap, in registers as long as a line. From 256 B
+/// on steps lose more in floods (0.5 to 0.8 times as many bytes a second) than they win.
+const OVERLAPPED: RangeInclusive<usize> = LINE + 1..=3 * LINE;
+
+/// Copies a payload into its block, or from there into another, each of which begins at a line.
+/// Steps in order lie in one line each. Those of memcpy for these lengths begin anywhere, so each
+/// waits for two lines that another processor has: a round trip of 160 B took 750 and not 550 ns.
+#[inline]
+fn copy_payload(to: &mut [u8], from: &[u8]) {
+    if !OVERLAPPED.contains(&from.len()) {
+        return to.copy_from_slice(from);
+    }
+    let (steps, rest) = to.as_chunks_mut::<STEP>();
+    let (from_steps, from_rest) = from.as_chunks::<STEP>();
+    for (to, from) in steps.iter_mut().zip(from_steps) {
+        *to = *from;
+        // A compiler would make one call of memcpy of the loop.
+        black_box(&mut *to);
+    }
+    rest.copy_from_slice(from_rest);
 }
 
 impl ShmTransport {
@@ -79,7 +106,7 @@ impl ShmTransport {
             self.expect_block(class, payload.len());
         }
         let copy = self.block_bytes(class, block, payload.len());
-        let written = copy.map(|copy| copy.copy_from_slice(payload)).is_some();
+        let written = copy.map(|copy| copy_payload(copy, payload)).is_some();
         let (len, place) = (word(payload.len()), block.to_wire());
         let post = Post { kind: Kind::MediumBlock, len, place, ..post };
         if !written || !self.post::<M>(local, class, &post) {
