@@ -9,7 +9,7 @@ const UNIT: usize = STAGE / 32;
 /// Marks places in the stage; others are in the segment.
 pub(super) const STAGED: u64 = 1 << 63;
 
-const _: () = assert!(LENT <= STAGE / 8);
+const _: () = assert!(LENT <= STAGE / 4);
 
 /// Which parts of this rank's stage are lent.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_window_of_lanes_fits() {
         let mut stage = Stage::default();
-        assert!((0..8).all(|_| stage.reserve(LENT).is_some()));
+        assert!((0..4).all(|_| stage.reserve(LENT).is_some()));
         assert_eq!(
             (stage.reserve(1), Stage::mask(STAGE), Stage::mask(STAGE + 1)),
             (None, Some(!0), None)

@@ -21,8 +21,8 @@ const EAGER: usize = 16 << 10;
 pub(super) const LONG: usize = 64 << 10;
 /// Bytes of the lanes that are under way beside each other; at least one lane.
 const WINDOW: usize = 1 << 20;
-/// Longest lane that neighbours copy from each other's memory: whole messages.
-pub(crate) const LENT: usize = 2 * FRAGMENT;
+/// Longest lane that neighbours copy from each other's memory: four of them are a window.
+pub(crate) const LENT: usize = 256 << 10;
 
 /// How a payload is cut into lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +42,15 @@ impl Layout {
     }
 
     /// Lanes of whole elements, each of `element` bytes. Where all members are neighbours
-    /// (`together`) many bytes have longer lanes: they are copied once.
-    pub(crate) fn cut(len: usize, element: usize, together: bool) -> Self {
+    /// (`together`: how many) many bytes have longer lanes: they are copied once. Of many members
+    /// most wait for a processor, not for the next lane, so they have fewer lanes: 1 MB to 16 on two
+    /// processors took 1.54 times a copy each with eight lanes and 1.45 with four, to 4 more.
+    pub(crate) fn cut(len: usize, element: usize, together: Option<u32>) -> Self {
         let element = element.max(1);
-        let about = if together { (len / 8).clamp(LANE, LENT) } else { LANE };
+        let about = match together {
+            Some(members) => (len / if members > 8 { 4 } else { 8 }).clamp(LANE, LENT),
+            None => LANE,
+        };
         let lane = (about / element).max(1).saturating_mul(element);
         let lanes = u32::try_from(len.div_ceil(lane)).unwrap_or(u32::MAX).max(1);
         let window = u32::try_from(WINDOW / lane).unwrap_or(u32::MAX).max(1);

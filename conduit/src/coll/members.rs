@@ -35,7 +35,8 @@ impl Members {
         (!twice).then(|| Self::Listed { ranks: ranks.into(), sorted })
     }
 
-    fn strided(ranks: &[u32]) -> Option<Self> {
+    /// These ranks without memory, where they are a run or every so-manieth.
+    pub(super) fn strided(ranks: &[u32]) -> Option<Self> {
         let count = u32::try_from(ranks.len()).ok()?;
         let first = ranks.first().copied().unwrap_or(0);
         let stride = match ranks {

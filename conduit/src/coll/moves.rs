@@ -71,7 +71,7 @@ impl Task {
         buffers: Buffers,
     ) -> Self {
         let total = len.saturating_mul(group.size() as usize);
-        let layout = if little { Layout::block(len, total) } else { Layout::cut(len, 1, false) };
+        let layout = if little { Layout::block(len, total) } else { Layout::cut(len, 1, None) };
         let bytes = |blocks: u32| blocks as usize * len;
         let Plan { steps, reads, stores, keeps, own } = plan;
         let keeps = keeps.map(|(from, to)| (bytes(from), bytes(to)));
@@ -88,7 +88,7 @@ impl Task {
     #[must_use]
     pub fn scan(group: &Group, reduction: Reduction, buffers: Buffers) -> Self {
         let steps = blocks::scan(group.rank(), group.size());
-        let layout = Layout::cut(reduction.len, reduction.element, false);
+        let layout = Layout::cut(reduction.len, reduction.element, None);
         let signature = reduction.signature(Kind::Scan, 0);
         let calls_program = matches!(reduction.combine, Combine::Function(_));
         let work = Work::new(buffers, 0, Some(reduction.combine));

@@ -3,13 +3,60 @@
 
 use std::collections::HashMap;
 
+use super::members::Members;
+
+/// The first member of each neighbourhood that has some, ascending, from rank 0 on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Leaders {
+    /// Every so-manieth rank, as where neighbourhoods are equally large: no memory for each.
+    Strided {
+        stride: u32,
+        count: u32,
+    },
+    Listed(Box<[u32]>),
+}
+
+impl Leaders {
+    fn new(ranks: Vec<u32>) -> Self {
+        match Members::strided(&ranks) {
+            Some(Members::Strided { first: 0, stride, count }) => Self::Strided { stride, count },
+            _ => Self::Listed(ranks.into()),
+        }
+    }
+
+    fn count(&self) -> u32 {
+        match self {
+            Self::Strided { count, .. } => *count,
+            Self::Listed(ranks) => u32::try_from(ranks.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn get(&self, part: u32) -> Option<u32> {
+        match self {
+            Self::Strided { stride, count } => (part < *count).then(|| stride * part),
+            Self::Listed(ranks) => ranks.get(part as usize).copied(),
+        }
+    }
+
+    /// Which of them is the last one up to `rank`.
+    fn last_upto(&self, rank: u32) -> u32 {
+        match self {
+            Self::Strided { stride, count } => (rank / stride).min(count.saturating_sub(1)),
+            Self::Listed(ranks) => {
+                let upto = ranks.partition_point(|leader| *leader <= rank);
+                u32::try_from(upto.saturating_sub(1)).unwrap_or(0)
+            }
+        }
+    }
+}
+
 /// The members of a team by neighbourhood, as one of them sees them. Ranks are those of the team.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
     /// Those of this neighbourhood, ascending.
     near: Box<[u32]>,
-    /// First member of each neighbourhood that has some, ascending; empty when there is one.
-    leaders: Box<[u32]>,
+    /// None when there is one neighbourhood.
+    leaders: Leaders,
     /// This neighbourhood among them.
     part: u32,
     /// That of every rank, where neighbourhoods are no runs of ranks.
@@ -19,7 +66,7 @@ pub(crate) struct Places {
 impl Places {
     /// All `near` each other.
     pub(crate) fn together(near: Vec<u32>) -> Self {
-        Self { near: near.into(), leaders: Box::default(), part: 0, parts: None }
+        Self { near: near.into(), leaders: Leaders::Listed(Box::default()), part: 0, parts: None }
     }
 
     /// `numbers`: that of the neighbourhood of each rank of the team, in order.
@@ -43,7 +90,7 @@ impl Places {
             return Self::together(near);
         }
         let parts = (!runs).then(|| parts.into());
-        Self { near: near.into(), leaders: leaders.into(), part, parts }
+        Self { near: near.into(), leaders: Leaders::new(leaders), part, parts }
     }
 
     pub(crate) const fn near(&self) -> &[u32] {
@@ -61,24 +108,21 @@ impl Places {
 
     /// How many neighbourhoods have members.
     pub(crate) fn count(&self) -> u32 {
-        u32::try_from(self.leaders.len()).unwrap_or(u32::MAX).max(1)
+        self.leaders.count().max(1)
     }
 
     /// The part that a rank is in.
     pub(crate) fn part_of(&self, rank: u32) -> u32 {
         match &self.parts {
             Some(parts) => parts.get(rank as usize).copied().unwrap_or(0),
-            None => {
-                let upto = self.leaders.partition_point(|leader| *leader <= rank);
-                u32::try_from(upto.saturating_sub(1)).unwrap_or(0)
-            }
+            None => self.leaders.last_upto(rank),
         }
     }
 
     /// Who speaks for a part.
     pub(crate) fn leader(&self, part: u32) -> u32 {
         let first = self.near.first().copied().unwrap_or(0);
-        self.leaders.get(part as usize).copied().unwrap_or(first)
+        self.leaders.get(part).unwrap_or(first)
     }
 }
 
@@ -87,6 +131,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn equal_neighbourhoods_take_no_memory_for_each() {
+        let places = Places::new(3, (0..12).map(|rank| rank / 2));
+        assert_eq!(places.leaders, Leaders::Strided { stride: 2, count: 6 });
+        assert!(matches!(Places::new(0, [0, 0, 1, 2].into_iter()).leaders, Leaders::Listed(_)));
+    }
 
     proptest! {
         #[test]

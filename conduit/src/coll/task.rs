@@ -43,7 +43,7 @@ impl Task {
     /// `len` bytes of the rank `root` of the team, one of it, to the results of all.
     #[must_use]
     pub fn broadcast(group: &Group, root: u32, len: usize, buffers: Buffers) -> Self {
-        let layout = Layout::cut(len, 1, group.is_together());
+        let layout = Layout::cut(len, 1, group.is_together().then(|| group.size()));
         let tree = if layout.is_long() { Tree::Binary } else { Tree::Binomial };
         let steps = group.member().broadcast(root, tree, layout.lends());
         let signature = Signature::new(Kind::Broadcast, [u64::from(root), 0, 0, 0], len);
@@ -54,7 +54,7 @@ impl Task {
     /// Elements of all, combined, to the result of the rank `root` of the team, one of it.
     #[must_use]
     pub fn reduce_to_one(group: &Group, root: u32, reduction: Reduction, buffers: Buffers) -> Self {
-        let layout = Layout::cut(reduction.len, reduction.element, false);
+        let layout = Layout::cut(reduction.len, reduction.element, None);
         let rank = group.rank();
         let steps = group.member().reduce_to_one(root, reduction.ordered);
         let signature = reduction.signature(Kind::ReduceToOne, root);
@@ -67,7 +67,7 @@ impl Task {
     #[must_use]
     pub fn reduce_to_all(group: &Group, reduction: Reduction, buffers: Buffers) -> Self {
         let signature = reduction.signature(Kind::ReduceToAll, 0);
-        let layout = Layout::cut(reduction.len, reduction.element, false);
+        let layout = Layout::cut(reduction.len, reduction.element, None);
         let how = if layout.is_long() { ToAll::ThroughOne } else { ToAll::Doubling };
         let steps = group.member().reduce_to_all(how, reduction.ordered, layout.lends());
         Self::new(signature, steps, layout, buffers, Some(reduction.combine))

@@ -224,7 +224,7 @@ proptest! {
         let (root, size) = if count > 10_000 { (root % 5, 5) } else { (root % size, size) };
         let own = |rank| (rank == root).then(|| words(rank, count));
         let tree = if binary { Tree::Binary } else { Tree::Binomial };
-        let layout = Layout::cut(count * 8, 1, false);
+        let layout = Layout::cut(count * 8, 1, None);
         let make = |rank| Machine::new(schedule::broadcast(rank, size, root, tree), layout);
         for work in net(size, seed, own, count * 8).run(make) {
             prop_assert!(work == words(root, count));
@@ -237,7 +237,7 @@ proptest! {
     ) {
         let (root, size) = if count > 10_000 { (root % 5, 5) } else { (root % size, size) };
         let own = |rank| Some(words(rank, count));
-        let layout = Layout::cut(count * 8, 8 * element, false);
+        let layout = Layout::cut(count * 8, 8 * element, None);
         let to_one = |rank| Machine::new(schedule::reduce_to_one(rank, size, root, true), layout);
         let works = net(size, seed, own, count * 8).run(to_one);
         prop_assert!(works[root as usize] == expected(size, count));
@@ -254,7 +254,7 @@ proptest! {
         size in 1_u32..41, root: u32, count in 1_usize..20, seed: u64,
     ) {
         let root = root % size;
-        let layout = Layout::cut(count * 8, 8, false);
+        let layout = Layout::cut(count * 8, 8, None);
         let to_one = |rank| Machine::new(schedule::reduce_to_one(rank, size, root, false), layout);
         let own_words = |rank| Some(words(rank, count));
         let works = net(size, seed, own_words, count * 8).run(to_one);
@@ -276,7 +276,7 @@ proptest! {
         let numbers = &numbers[..size as usize];
         let places: Vec<_> = (0..size).map(|rank| Places::new(rank, numbers.iter().copied())).collect();
         let member = |rank| hierarchy::Member { rank, size, places: &places[rank as usize] };
-        let layout = Layout::cut(count * 8, 8, places[0].count() < 2);
+        let layout = Layout::cut(count * 8, 8, (places[0].count() < 2).then_some(size));
         let only_root = |rank| (rank == root).then(|| words(rank, count));
         for tree in [Tree::Binomial, Tree::Binary] {
             let down = |rank| Machine::new(member(rank).broadcast(root, tree, lends), layout);
@@ -339,7 +339,7 @@ proptest! {
     fn whatever_arrives_is_looked_at(
         from in 0_u32..8, tag in 0_u8..70, lane in 0_u32..4, at in 0_u64..200_000, len in 0_usize..70_000,
     ) {
-        let (count, layout) = (10_000, Layout::cut(80_000, 8, false));
+        let (count, layout) = (10_000, Layout::cut(80_000, 8, None));
         let steps = schedule::reduce_to_all(3, 7, ToAll::ThroughOne);
         let mut machine = Machine::new(steps, layout);
         let mut memory = Bytes { work: vec![0; count * 8], own: None, begun: 0, anywhere: at.is_multiple_of(2) };
@@ -353,11 +353,11 @@ proptest! {
 
 #[test]
 fn an_element_larger_than_a_message_goes_in_one_lane() {
-    let layout = Layout::cut(300_000 * 3, 300_000, true);
+    let layout = Layout::cut(300_000 * 3, 300_000, Some(3));
     assert_eq!((layout.lane, layout.lanes, layout.lends()), (300_000, 3, false));
-    let small = Layout::cut(10, 8, false);
+    let small = Layout::cut(10, 8, None);
     assert_eq!((small.lane, small.lanes, small.windows(), small.lends()), (32 << 10, 1, 1, false));
-    assert_eq!(Layout::cut(1 << 20, 24, false).lane, 32_760);
-    let long = Layout::cut(100 << 20, 1, true);
-    assert_eq!((long.lane, long.window, long.lends()), (LENT, 8, true));
+    assert_eq!(Layout::cut(1 << 20, 24, None).lane, 32_760);
+    let long = Layout::cut(100 << 20, 1, Some(16));
+    assert_eq!((long.lane, long.window, long.lends()), (LENT, 4, true));
 }
