@@ -1,7 +1,7 @@
 /* Figures of the C face beside hand-written references in the same two processes.
  *
  * Usage, on 2 ranks that are bound to a processor each:
- *   bench_c short|flood|medium|putget|put8|atomic|barrier PAIRS
+ *   bench_c short|flood|medium|sizes|putget|put8|atomic|barrier PAIRS
  * Prints `KEY VALUE` lines: nanoseconds each, messages per microsecond, or MB/s. The first pair warms up and is not
  * printed. Compiled once for each thread mode; see scripts/bench. */
 #define _GNU_SOURCE
@@ -38,7 +38,7 @@ enum {
     PUT_WORDS = 512
 };
 
-enum { PING = 200, PONG, DATA, STOP, COUNT };
+enum { PING = 200, PONG, DATA, STOP, COUNT, ECHO, ECHOED };
 
 static gex_TM_t team;
 static gex_Rank_t rank;
@@ -145,6 +145,17 @@ static void data(gex_Token_t token, void *block, size_t bytes, gex_AM_Arg_t last
     if (last) gex_AM_ReplyShort0(token, PONG, 0);
 }
 
+static void echo(gex_Token_t token, void *bytes, size_t length)
+{
+    gex_AM_ReplyMedium0(token, ECHOED, bytes, length, GEX_EVENT_NOW, 0);
+}
+
+static void echoed(gex_Token_t token, void *bytes, size_t length)
+{
+    (void)token, (void)bytes, (void)length;
+    pongs++;
+}
+
 static gex_AM_Entry_t entry(gex_AM_Index_t index, gex_AM_Fn_t function, gex_Flags_t flags, unsigned int nargs)
 {
     gex_AM_Entry_t made;
@@ -189,7 +200,7 @@ static void join(int *argc, char ***argv)
     gex_Segment_t segment;
     uintptr_t size;
     void *owner = NULL, *here = NULL;
-    gex_AM_Entry_t table[5];
+    gex_AM_Entry_t table[7];
     must(gex_Client_Init(&client, &endpoint, &team, "bench_c", argc, argv, 0), "gex_Client_Init");
     rank = gex_TM_QueryRank(team);
     if (gex_TM_QuerySize(team) != 2) fail("this needs 2 ranks");
@@ -199,7 +210,9 @@ static void join(int *argc, char ***argv)
     table[2] = entry(DATA, (gex_AM_Fn_t)data, GEX_FLAG_AM_MEDIUM | GEX_FLAG_AM_REQUEST, 1);
     table[3] = entry(STOP, (gex_AM_Fn_t)stop, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 0);
     table[4] = entry(COUNT, (gex_AM_Fn_t)count, GEX_FLAG_AM_SHORT | GEX_FLAG_AM_REQUEST, 1);
-    must(gex_EP_RegisterHandlers(endpoint, table, 5), "gex_EP_RegisterHandlers");
+    table[5] = entry(ECHO, (gex_AM_Fn_t)echo, GEX_FLAG_AM_MEDIUM | GEX_FLAG_AM_REQUEST, 0);
+    table[6] = entry(ECHOED, (gex_AM_Fn_t)echoed, GEX_FLAG_AM_MEDIUM | GEX_FLAG_AM_REPLY, 0);
+    must(gex_EP_RegisterHandlers(endpoint, table, 7), "gex_EP_RegisterHandlers");
     must(gex_Segment_Attach(&segment, team, MEGABYTE), "gex_Segment_Attach");
     own = (char *)gex_Segment_QueryAddr(segment);
     gex_Event_Wait(gex_EP_QueryBoundSegmentNB(team, peer, &owner, &here, &size, 0));
@@ -380,24 +393,31 @@ static double copy_hot(void)
     return 1e3 * BLOCK * BLOCKS / (now() - begin);
 }
 
+static void need_large_buffers(void)
+{
+    if (from_large) return;
+    from_large = (char *)malloc(HUGE_BUFFER);
+    to_large = (char *)malloc(HUGE_BUFFER);
+    if (!from_large || !to_large) fail("no memory");
+    memset(from_large, 1, HUGE_BUFFER);
+    memset(to_large, 2, HUGE_BUFFER);
+}
+
 static void mediums(int pair, int print)
 {
     const double ours = against_server(medium_flood);
     const double ring = block_ring(pair);
-    if (rank == 0 && !from_large) {
-        from_large = (char *)malloc(HUGE_BUFFER);
-        to_large = (char *)malloc(HUGE_BUFFER);
-        if (!from_large || !to_large) fail("no memory");
-        memset(from_large, 1, HUGE_BUFFER);
-        memset(to_large, 2, HUGE_BUFFER);
-    }
-    if (rank == 0) {
+    if (rank != 0) return;
+    need_large_buffers();
+    {
         const double large = copy_large(), hot = copy_hot();
         if (print)
             printf("c_medium_mbps %.1f\nc_ring_mbps %.1f\nc_memcpy_mbps %.1f\nc_memcpy_hot_mbps %.1f\n", ours, ring,
                    large, hot);
     }
 }
+
+#include "sizes.h"
 
 /* --- puts and gets of 1 MB --- */
 
@@ -433,10 +453,10 @@ static void large_puts(int pair, int print)
                found[2], found[3]);
 }
 
-/* --- puts of 8 bytes --- */
+/* --- puts and gets of 8 bytes --- */
 
-/* Words of the peer's segment in turn, team and rank in locals. Each put is to reach memory, as each store of a reference
- * does, so nothing may be merged. */
+/* Words of the peer's segment in turn, team and rank in locals. Each put and get is to reach memory, as each store and load
+ * of a reference does, so nothing may be merged. */
 static uint64_t words[PUT_WORDS];
 
 #define LOOP(name, statement)                                                                                        \
@@ -446,7 +466,7 @@ static uint64_t words[PUT_WORDS];
         const gex_Rank_t to_rank = peer;                                                                             \
         uint64_t *const to = (uint64_t *)(void *)theirs;                                                             \
         volatile uint64_t *const here = (volatile uint64_t *)(void *)theirs_here;                                    \
-        const uint64_t *const from = words;                                                                          \
+        uint64_t *const from = words;                                                                                \
         const double begin = now();                                                                                  \
         size_t turn, at;                                                                                             \
         for (turn = 0; turn < PUTS / PUT_WORDS; turn++)                                                              \
@@ -463,6 +483,10 @@ LOOP(put_blocking, (void)gex_RMA_PutBlocking(tm, to_rank, &to[at], &from[at], 8,
 LOOP(put_nbi, (void)gex_RMA_PutNBI(tm, to_rank, &to[at], &from[at], 8, GEX_EVENT_NOW, 0))
 LOOP(store_value, here[at] = at)
 LOOP(put_value, (void)gex_RMA_PutBlockingVal(tm, to_rank, &to[at], at, 8, 0))
+LOOP(load_word, from[at] = here[at])
+LOOP(get_blocking, (void)gex_RMA_GetBlocking(tm, &from[at], to_rank, &to[at], 8, 0))
+LOOP(get_nbi, (void)gex_RMA_GetNBI(tm, &from[at], to_rank, &to[at], 8, 0))
+LOOP(get_value, from[at] = gex_RMA_GetBlockingVal(tm, to_rank, &to[at], 8, 0))
 
 /* What the API gives is in memory, so what the reference fetches goes there too. */
 static gex_AD_t counters;
@@ -477,7 +501,7 @@ struct loop {
     const char *key;
     double (*run)(void);
 };
-enum { MOST_LOOPS = 5 };
+enum { MOST_LOOPS = 9 };
 
 static void fastest(const struct loop *loops, int count, int print)
 {
@@ -503,7 +527,11 @@ static void small_puts(int pair, int print)
                                         {"c_put8_blocking_ns", put_blocking},
                                         {"c_put8_nbi_ns", put_nbi},
                                         {"c_store_value_ns", store_value},
-                                        {"c_put8_value_ns", put_value}};
+                                        {"c_put8_value_ns", put_value},
+                                        {"c_load_ns", load_word},
+                                        {"c_get8_blocking_ns", get_blocking},
+                                        {"c_get8_nbi_ns", get_nbi},
+                                        {"c_get8_value_ns", get_value}};
     (void)pair;
     fastest(loops, sizeof loops / sizeof *loops, print);
 }
@@ -545,7 +573,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(int pair, int print);
-    } kinds[] = {{"short", shorts},     {"flood", floods},    {"medium", mediums},
+    } kinds[] = {{"short", shorts},     {"flood", floods},    {"medium", mediums}, {"sizes", medium_sizes},
                  {"putget", large_puts}, {"put8", small_puts}, {"atomic", atomics},
                  {"barrier", barriers}};
     size_t at;
@@ -555,7 +583,7 @@ int main(int argc, char **argv)
     for (at = 0; at < sizeof kinds / sizeof *kinds; at++)
         if (argc == 3 && strcmp(argv[1], kinds[at].name) == 0) break;
     if (at == sizeof kinds / sizeof *kinds || pairs < 1) 
-        fail("usage: bench_c short|flood|medium|putget|put8|atomic|barrier PAIRS");
+        fail("usage: bench_c short|flood|medium|sizes|putget|put8|atomic|barrier PAIRS");
     memset(big, 1, sizeof big);
     memset(block, 1, sizeof block);
     for (pair = 0; pair <= pairs; pair++) {

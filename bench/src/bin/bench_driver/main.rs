@@ -58,10 +58,11 @@ const FIGURES: [(&str, Measure); 12] = [
 ];
 
 /// Figures of the C face, by `--c` instead of the others.
-const C_FIGURES: [(&str, Measure); 7] = [
+const C_FIGURES: [(&str, Measure); 8] = [
     ("c-am", c_face::short),
     ("c-flood", c_face::flood),
     ("c-medium", c_face::medium),
+    ("c-sizes", c_face::medium_sizes),
     ("c-putget", c_face::put_get),
     ("c-put8", c_face::put_word),
     ("c-atomic", c_face::atomic),
