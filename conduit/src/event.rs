@@ -22,6 +22,7 @@ use bootstrap::Rank;
 use crate::client::Client;
 use crate::error::Error;
 use crate::mode::Mode;
+use crate::progress::PollFn;
 use crate::rank::RankContext;
 use crate::rma::operations::{Op, OpCounters, Part};
 use crate::rma::remote::RemoteOp;
@@ -58,16 +59,13 @@ pub enum LocalCompletion {
     Separate,
 }
 
-/// Polls the rank of some mode.
-type Poll = fn(&RankContext, &'static str) -> Result<usize, Error>;
-
 /// An operation that was in flight when its event was made.
 #[derive(Clone, Copy)]
 struct PendingOp<'scope> {
     context: &'scope RankContext,
     op: Op,
     part: Part,
-    poll: Poll,
+    poll: PollFn,
     /// The one thread that may poll, in modes where only one is in the library.
     only: Option<usize>,
 }
@@ -79,18 +77,16 @@ impl PendingOp<'_> {
     }
 
     fn wait(&self) -> Result<(), Error> {
-        let may_poll = self.only.is_none_or(|only| only == sys::thread());
-        let mut waiter = Waiter::new();
-        while !self.is_complete() {
-            if !may_poll {
-                // Another thread's client polls for it.
-                std::thread::yield_now();
-                self.context.check_open("Event::wait")?;
-            } else if (self.poll)(self.context, "Event::wait")? > 0 {
-                waiter.progressed();
-            } else {
-                waiter.idle(self.context, || self.context.has_work() || self.is_complete());
-            }
+        let (call, context) = ("Event::wait", self.context);
+        let Some(row) = context.operations.watch(self.op) else { return Ok(()) };
+        let complete = || row.is_over(self.op, self.part);
+        if self.only.is_none_or(|only| only == sys::thread()) {
+            return context.wait_polling(call, self.poll, complete);
+        }
+        while !complete() {
+            // Another thread's client polls for it.
+            std::thread::yield_now();
+            context.check_open(call)?;
         }
         Ok(())
     }
@@ -388,7 +384,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
 
     fn pending(&self, op: Op, part: Part) -> PendingOp<'_> {
         let only = if M::THREADED { None } else { Some(sys::thread()) };
-        PendingOp { context: &self.client.context, op, part, poll: RankContext::poll::<M>, only }
+        PendingOp { context: &self.client.context, op, part, poll: Waiter::poll_for::<M>, only }
     }
 
     /// Starts a put of `source` to `offset` in `rank`'s segment. `None` only with

@@ -1,5 +1,6 @@
 //! Progress: polling both transports, and what follows when the network fails.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use crate::mode::{Mode, Par};
 use crate::rank::RankContext;
 use crate::transport::message::{Arrived, MessageClass, Sink};
 use crate::transport::net::{self, DeferredThread, Mark, NetTransport, Poll, SharedSink};
-use crate::wait::RECV_POLLS;
+use crate::wait::{LOOKS, RECV_POLLS, Waiter};
 
 impl RankContext {
     /// Whether a poll would find something. Loads only.
@@ -201,6 +202,68 @@ impl RankContext {
     pub(crate) fn deferred_threads(self: &Arc<Self>) -> Vec<DeferredThread> {
         let net = self.transport.net().filter(|_| self.settings.defer_threads);
         net.map_or_else(Vec::new, |net| net.deferred_threads(&self.progress_sink()))
+    }
+}
+
+/// [`Waiter::poll_for`] of some mode.
+pub(crate) type PollFn =
+    fn(&mut Waiter, &RankContext, &'static str, &mut dyn FnMut() -> bool) -> Result<usize, Error>;
+
+/// Waiting for operations that adapters do for this rank.
+impl RankContext {
+    /// Waits (and polls) until `complete`, which ends of this rank's own requests mostly make true.
+    #[inline]
+    pub(crate) fn wait_for_ends<M: Mode>(
+        &self,
+        call: &'static str,
+        complete: impl Fn() -> bool,
+    ) -> Result<(), Error> {
+        self.wait_polling(call, Waiter::poll_for::<M>, complete)
+    }
+
+    /// As [`RankContext::wait_for_ends`], with the poll of some mode.
+    pub(crate) fn wait_polling(
+        &self,
+        call: &'static str,
+        poll: PollFn,
+        complete: impl Fn() -> bool,
+    ) -> Result<(), Error> {
+        if complete() || self.look_for_ends(&complete)? {
+            return Ok(());
+        }
+        let mut waiter = Waiter::new();
+        loop {
+            match poll(&mut waiter, self, call, &mut || complete())? {
+                0 => waiter.idle(self, || self.has_work() || complete()),
+                _ => waiter.progressed(),
+            }
+            if complete() || self.look_for_ends(&complete)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes ends of this rank's requests alone, which takes a part of a whole poll, until `done`;
+    /// whether it is. A rank that makes one call after the other still polls: a whole poll is due
+    /// after so many looks, in however many calls.
+    #[inline]
+    fn look_for_ends(&self, done: impl Fn() -> bool) -> Result<bool, Error> {
+        let left = self.waits.looks.load(Ordering::Relaxed);
+        let Some(net) = self.transport.net().filter(|net| left > 0 && net.is_adapter()) else {
+            self.waits.looks.store(LOOKS, Ordering::Relaxed);
+            return Ok(false);
+        };
+        let left = match net.take_ends(left, &done) {
+            None => 0,
+            Some(Ok(left)) => left,
+            Some(Err(error)) => {
+                self.failed_poll(error)?;
+                0
+            }
+        };
+        let done = done();
+        self.waits.looks.store(if done { left } else { LOOKS }, Ordering::Relaxed);
+        Ok(done)
     }
 }
 

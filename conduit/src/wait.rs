@@ -24,6 +24,8 @@ const SPINS: u32 = 4000;
 const EAGER: u32 = 256;
 /// Polls for messages alone that a wait makes between two whole ones.
 pub(crate) const RECV_POLLS: u32 = 16;
+/// Looks for ends of own requests between two whole polls.
+pub(crate) const LOOKS: u32 = 64;
 /// Yields before the first sleep.
 const YIELDS: u32 = 100;
 /// As above in [`WaitMode::Block`].
@@ -93,6 +95,16 @@ impl Waiter {
         }
         self.idle += RECV_POLLS;
         context.poll_recv::<M>(done)
+    }
+
+    /// As [`Waiter::poll`], for who has no mode.
+    pub(crate) fn poll_for<M: Mode>(
+        &mut self,
+        context: &RankContext,
+        call: &'static str,
+        done: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, Error> {
+        self.poll::<M>(context, call, done)
     }
 
     /// Spends a while after a poll that found nothing. `ready` is asked just before a sleep.

@@ -1,6 +1,6 @@
 //! How a rank waits.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 /// How a blocking call waits when there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +17,14 @@ pub enum WaitMode {
 pub(crate) struct WaitState {
     oversubscribed: AtomicBool,
     mode: AtomicU8,
+    /// Looks for ends of own requests that may pass before the next whole poll.
+    pub(crate) looks: AtomicU32,
 }
 
 impl WaitState {
     pub(crate) const fn new() -> Self {
         let mode = AtomicU8::new(WaitMode::SpinBlock as u8);
-        Self { oversubscribed: AtomicBool::new(true), mode }
+        Self { oversubscribed: AtomicBool::new(true), mode, looks: AtomicU32::new(0) }
     }
 
     pub(crate) fn set_oversubscribed(&self, oversubscribed: bool) {

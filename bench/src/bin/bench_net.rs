@@ -1,6 +1,6 @@
 //! What two ranks on different "hosts" reach, beside raw TCP between the same two processes where
 //! that is asked for. Usage, on 2 ranks of a job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net
-//! short|medium|put|barrier|quiet PAIRS [COUNT] [tcp]`
+//! short|medium|put|small|barrier|atomic|quiet PAIRS [COUNT] [tcp]`
 //!
 //! COUNT is how many round trips, barriers, blocks of 64 KiB or puts of 1 MiB a sample has. Prints
 //! `KEY VALUE` lines: microseconds of a round trip (the median of the trips, because a scheduling gap
@@ -59,7 +59,7 @@ struct Side {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let usage = "usage: bench_net short|medium|put|barrier|atomic|quiet PAIRS [COUNT] [tcp]";
+    let usage = "usage: bench_net short|medium|put|small|barrier|atomic|quiet PAIRS [COUNT] [tcp]";
     let (words, tcp) = match words.split_last() {
         Some((&"tcp", words)) => (words, true),
         _ => (&words[..], false),
@@ -73,6 +73,7 @@ fn main() -> Result<()> {
         "short" => (short, 5_000),
         "medium" => (medium, 4_000),
         "put" => (put, 200),
+        "small" => (small, 2_000),
         "barrier" => (barrier, 2_000),
         "atomic" => (atomic, 2_000),
         "quiet" => (quiet, 2_000),
@@ -404,6 +405,27 @@ fn put(side: &mut Side) -> Result<()> {
         };
         let value = side.against_server(|| ours(side))?;
         side.tell(pair, &[("put_mbps", value)]);
+    }
+    Ok(())
+}
+
+/// Puts and gets of 8 bytes, each complete before the next.
+fn small(side: &mut Side) -> Result<()> {
+    const PLACE: u64 = 64;
+    for pair in 0..=side.pairs {
+        let put = side.against_poller(|| {
+            let word = 7_u64.to_ne_bytes();
+            typical(side.count, || Ok(side.client.put(Rank(1), PLACE, black_box(&word))?))
+        })?;
+        let get = side.against_poller(|| {
+            let mut word = [0; 8];
+            typical(side.count, || {
+                side.client.get(Rank(1), PLACE, &mut word)?;
+                black_box(&word);
+                Ok(())
+            })
+        })?;
+        side.tell(pair, &[("put8_us", put), ("get8_us", get)]);
     }
     Ok(())
 }

@@ -17,9 +17,10 @@ use crate::handler::{Function, Registered, Role};
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::rma::operations::{OpCounters, Part};
+use crate::rma::remote::RemoteOp;
 use crate::token::RawToken;
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
-use crate::transport::net::{AtomicCap, FetchedBy, NetTransport, Sent, WordOp};
+use crate::transport::net::{AtomicCap, FetchedBy, NetTransport, Sent, Small, WordOp};
 use crate::transport::op_counter::OpCounter;
 use crate::transport::shm::ShmTransport;
 use crate::transport::{OutsideSegment, Route};
@@ -165,6 +166,27 @@ impl RankContext {
         }
     }
 
+    /// An operation at a remote rank that is complete on return: what it fetches. `None`: no adapter
+    /// does it, or it goes another way ([`RankContext::small`]).
+    #[inline]
+    pub(crate) fn atomic_by_adapter<M: Mode>(
+        &self,
+        call: &'static str,
+        (target, offset): (usize, u64),
+        domain: &Domain,
+        atomic: AtomicCall,
+    ) -> Option<Result<u64, Error>> {
+        if domain.offload() == Offload::None
+            || !self.transport.is_remote(target)
+            || !offset.is_multiple_of(size_of::<u64>() as u64)
+        {
+            return None;
+        }
+        let what = Small::Atomic(word_op(atomic)?);
+        let op = RemoteOp { call, target, offset, immediate: false };
+        Some(self.small::<M>(op, what)?.map(|done| done.word(0)))
+    }
+
     /// Waits (and polls) until all that `row` counts is complete.
     ///
     /// # Errors
@@ -174,15 +196,7 @@ impl RankContext {
         call: &'static str,
         row: &OpCounters,
     ) -> Result<(), Error> {
-        let complete = || row.is_complete(Part::ALL);
-        let mut waiter = Waiter::new();
-        while !complete() {
-            match self.poll::<M>(call)? {
-                0 => waiter.idle(self, || self.has_work() || complete()),
-                _ => waiter.progressed(),
-            }
-        }
-        Ok(())
+        self.wait_for_ends::<M>(call, || row.is_complete(Part::ALL))
     }
 }
 

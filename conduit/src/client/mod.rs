@@ -102,6 +102,7 @@ impl<M: Mode> Client<M> {
 
     fn meet_first(context: Arc<RankContext>) -> Result<Self, Error> {
         context.handlers.register_library(coll::handler());
+        context.handlers.register_library(coll::brief_handler());
         context.handlers.register_library(coll::order_handler());
         context.register_vis::<M>();
         context.register_atomics::<M>();

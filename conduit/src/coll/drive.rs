@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bootstrap::Rank;
 
 use super::group::Group;
-use super::letter::{HANDLER, Head, Kind, WORDS};
+use super::letter::{BRIEF_HANDLER, Brief, HANDLER, Head, Kind, WORDS};
 use super::machine::State;
 use super::meeting;
 use super::memory::Buffers;
@@ -14,6 +14,7 @@ use super::table::{Key, Running, Table};
 use super::task::{Reduction, Task};
 use super::ways::Ways;
 use crate::error::Error;
+use crate::foreign::ANY_ARGS;
 use crate::handler::{Function, Registered, Role};
 use crate::mode::Mode;
 use crate::rank::RankContext;
@@ -29,11 +30,13 @@ pub(crate) fn handler() -> Registered {
     Registered::new(HANDLER, "collective".to_owned(), WORDS, Role::Request, take)
 }
 
-/// A collective that was begun: its operation, and its key for who gives it up.
-pub(crate) struct Begun {
-    pub(crate) op: Op,
-    pub(crate) row: Arc<OpCounters>,
-    key: Key,
+/// That of messages whose data is among their arguments.
+pub(crate) fn brief_handler() -> Registered {
+    let take: Function = Function::Short(Box::new(|token, args| {
+        let (words, mut data) = Brief::of(args);
+        token.context.collective_message(token.source(), words, data.bytes());
+    }));
+    Registered::new(BRIEF_HANDLER, "brief collective".to_owned(), ANY_ARGS, Role::Request, take)
 }
 
 /// Gives a collective up that is not waited for, because of an error or a panic.
@@ -76,52 +79,77 @@ impl RankContext {
         ))
     }
 
-    /// Begins a collective.
-    pub(crate) fn begin_collective<M: Mode>(
+    /// Begins a collective, counted by a row.
+    fn begin_counted<M: Mode>(
         &self,
         call: &'static str,
         group: &Arc<Group>,
         task: Task,
-    ) -> Result<Begun, Error> {
-        self.begin_chain::<M>(call, group, [task].into_iter())
+        row: &Arc<OpCounters>,
+    ) -> Result<Key, Error> {
+        self.check_open(call)?;
+        self.check_outside::<M>(call)?;
+        let mut table = self.collectives.lock();
+        let key = self.enter_collective(&mut table, group, task, row, (false, false));
+        self.advance_collectives::<M>(&mut table);
+        Ok(key)
     }
 
-    /// Begins collectives, at least one, each when the one before is complete here; the key is that
-    /// of the first.
+    /// Puts a collective into the table, with its number; linked as [`Running::link`] says.
+    #[inline]
+    fn enter_collective(
+        &self,
+        table: &mut Table,
+        group: &Arc<Group>,
+        task: Task,
+        row: &Arc<OpCounters>,
+        (held, leads): (bool, bool),
+    ) -> Key {
+        row.gets.begin(false);
+        // Nobody else gets a number meanwhile.
+        let key = (group.id, group.next());
+        let mut running = Box::new(Running::new(group, task, Arc::clone(row)));
+        running.link(held, leads);
+        if let Err(problem) = table.begin(key, running) {
+            self.no_agreement(&problem);
+        }
+        key
+    }
+
+    /// Begins collectives, at least one, each when the one before is complete here.
     pub(super) fn begin_chain<M: Mode>(
         &self,
         call: &'static str,
         group: &Arc<Group>,
         tasks: impl Iterator<Item = Task>,
-    ) -> Result<Begun, Error> {
+    ) -> Result<Op, Error> {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
         let (op, row) = self.begin(call)?;
         let mut table = self.collectives.lock();
-        let (mut first, mut tasks) = (None, tasks.peekable());
+        let (mut held, mut tasks) = (false, tasks.peekable());
         while let Some(task) = tasks.next() {
-            row.gets.begin(false);
-            // Nobody else gets a number meanwhile.
-            let key = (group.id, group.next());
-            let mut running = Running::new(group, task, Arc::clone(&row));
-            running.link(first.is_some(), tasks.peek().is_some());
-            first = first.or(Some(key));
-            if let Err(problem) = table.begin(key, running) {
-                self.no_agreement(&problem);
-            }
+            let links = (held, tasks.peek().is_some());
+            self.enter_collective(&mut table, group, task, &row, links);
+            held = true;
         }
         self.advance_collectives::<M>(&mut table);
-        Ok(Begun { op, row, key: first.unwrap_or_default() })
+        Ok(op)
     }
 
-    /// As `begin_collective` for who knows operations by number.
+    /// Begins a collective for who knows operations by number.
     pub fn start_collective<M: Mode>(
         &self,
         call: &'static str,
         group: &Arc<Group>,
         task: Task,
     ) -> Result<Op, Error> {
-        Ok(self.begin_collective::<M>(call, group, task)?.op)
+        let (op, row) = self.begin(call)?;
+        let begun = self.begin_counted::<M>(call, group, task, &row);
+        if begun.is_err() {
+            self.operations.forget(op);
+        }
+        begun.map(|_key| op)
     }
 
     /// A collective that is complete on return.
@@ -131,18 +159,41 @@ impl RankContext {
         group: &Arc<Group>,
         task: Task,
     ) -> Result<(), Error> {
-        let Begun { op, row, key } = self.begin_collective::<M>(call, group, task)?;
+        if let Some(row) = self.operations.borrow() {
+            let done = self.pass_collective::<M>(call, group, task, row);
+            self.operations.take_back();
+            return done;
+        }
+        let (op, row) = self.begin(call)?;
+        let done = self.pass_collective::<M>(call, group, task, &row);
+        self.operations.forget(op);
+        done
+    }
+
+    /// Begins a collective and waits (and polls) until it is complete.
+    fn pass_collective<M: Mode>(
+        &self,
+        call: &'static str,
+        group: &Arc<Group>,
+        task: Task,
+        row: &Arc<OpCounters>,
+    ) -> Result<(), Error> {
+        let key = self.begin_counted::<M>(call, group, task, row)?;
         let guard = GiveUp(self, key);
         let mut waiter = Waiter::new();
-        while !row.is_complete(Part::ALL) {
-            if self.poll::<M>(call)? > 0 {
+        let complete = || row.is_complete(Part::ALL);
+        while !complete() {
+            if waiter.poll::<M>(self, call, || self.calls.is_stirred() || complete())? > 0 {
                 waiter.progressed();
+                // A message that a poll for messages alone has brought.
+                if self.calls.is_stirred() {
+                    self.drive_collectives::<M>();
+                }
             } else {
-                waiter.idle(self, || self.has_work() || row.is_complete(Part::ALL));
+                waiter.idle(self, || self.has_work() || complete());
             }
         }
         std::mem::forget(guard);
-        self.operations.forget(op);
         Ok(())
     }
 

@@ -104,7 +104,8 @@ impl Member<'_> {
     /// `lends` as in a broadcast.
     pub(crate) fn reduce_to_all(self, how: ToAll, ordered: bool, lends: bool) -> Vec<Step> {
         let together = self.places.count() < 2;
-        if !self.may_gather(ordered) || together && (how == ToAll::Doubling || !lends) {
+        let apart = self.places.count() == self.size;
+        if apart || !self.may_gather(ordered) || together && (how == ToAll::Doubling || !lends) {
             return schedule::reduce_to_all(self.rank, self.size, how);
         }
         // The tree of an ordered reduction ends at the last one.

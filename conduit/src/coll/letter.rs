@@ -2,11 +2,16 @@
 
 use super::group::TeamId;
 use super::machine::Mark;
+use crate::transport::limits::MAX_ARGS;
 
 /// Handler index of the messages; below the client's range.
 pub(crate) const HANDLER: u8 = 64;
-/// Arguments of a message.
+/// That of those whose data is among their arguments.
+pub(crate) const BRIEF_HANDLER: u8 = 66;
+/// Arguments of a message that say what it is.
 pub(crate) const WORDS: usize = 9;
+/// Words of data that find room behind them.
+const DATA_WORDS: usize = MAX_ARGS - WORDS;
 
 /// What members do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +123,28 @@ pub(crate) struct Head {
     pub(crate) mark: Mark,
 }
 
+/// The data of a message that has it among its arguments.
+pub(crate) struct Brief {
+    words: [[u8; 4]; DATA_WORDS],
+    count: usize,
+}
+
+impl Brief {
+    /// The words that say what a message is, and its data, of what [`Head::encode_brief`] made.
+    pub(crate) fn of(args: &[i32]) -> (&[i32], Self) {
+        let (head, rest) = args.split_at(args.len().min(WORDS));
+        let mut words = [[0; 4]; DATA_WORDS];
+        for (to, word) in words.iter_mut().zip(rest) {
+            *to = word.to_ne_bytes();
+        }
+        (head, Self { words, count: rest.len().min(DATA_WORDS) })
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        self.words[..self.count].as_flattened_mut()
+    }
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
 const fn halves(word: u64) -> [i32; 2] {
     [(word as u32).cast_signed(), ((word >> 32) as u32).cast_signed()]
@@ -135,6 +162,22 @@ impl Head {
         let [at, at_high] = halves(self.mark.at);
         let [number, lane] = [self.number, self.mark.lane].map(u32::cast_signed);
         [team, team_high, number, what.cast_signed(), lane, at, at_high, len, len_high]
+    }
+
+    /// The arguments of a message that has `data` among them, and how many they are; `None` for
+    /// what is no few whole words.
+    pub(crate) fn encode_brief(self, data: &[u8]) -> Option<([i32; MAX_ARGS], usize)> {
+        let (words, rest) = data.as_chunks();
+        if !rest.is_empty() || words.len() > DATA_WORDS {
+            return None;
+        }
+        let mut args = [0; MAX_ARGS];
+        let (head, room) = args.split_at_mut(WORDS);
+        head.copy_from_slice(&self.encode());
+        for (to, word) in room.iter_mut().zip(words) {
+            *to = i32::from_ne_bytes(*word);
+        }
+        Some((args, WORDS + words.len()))
     }
 
     pub(crate) fn decode(words: &[i32]) -> Option<Self> {
@@ -172,7 +215,25 @@ mod tests {
         }
 
         #[test]
+        fn few_words_travel_among_the_arguments(
+            number: u32, data in proptest::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let signature = Signature { kind: Kind::ReduceToAll, check: 7, len: data.len() as u64 };
+            let mark = Mark { tag: 64, lane: 0, at: 0 };
+            let head = Head { team: 1 << 40, number, signature, mark };
+            let brief = head.encode_brief(&data);
+            prop_assert_eq!(brief.is_some(), data.len() % 4 == 0 && data.len() <= 28);
+            if let Some((args, count)) = brief {
+                let (words, mut brief) = Brief::of(&args[..count]);
+                prop_assert_eq!(Head::decode(words), Some(head));
+                prop_assert_eq!(brief.bytes(), &data[..]);
+            }
+        }
+
+        #[test]
         fn whatever_arrives_is_looked_at(words in proptest::collection::vec(any::<i32>(), 0..12)) {
+            let (head, mut data) = Brief::of(&words);
+            prop_assert_eq!(head.len() + data.bytes().len() / 4, words.len());
             if let Some(head) = Head::decode(&words) {
                 prop_assert_eq!(head.encode().to_vec(), words);
             }

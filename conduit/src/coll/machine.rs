@@ -186,8 +186,6 @@ struct Arrived {
     data: Aligned,
     got: usize,
     complete: bool,
-    /// That was done when it came.
-    combined: bool,
 }
 
 #[derive(Debug)]
@@ -259,8 +257,26 @@ impl Machine {
         if at.saturating_add(bytes.len()) > range.len() || bytes.is_empty() != range.is_empty() {
             return Err("data outside its place");
         }
-        let waited_for = bytes.len() == range.len() && self.is_at(lane, step);
-        let row = self.arrived.entry((lane, step, opening)).or_default();
+        let place = (lane, step, opening);
+        let at_once = match then {
+            Then::Nothing | Then::Store => true,
+            Then::Left | Then::Right => memory.combines_anywhere(),
+            Then::Take => false,
+        };
+        if at_once
+            && bytes.len() == range.len()
+            && !self.arrived.contains_key(&place)
+            && let Some(lane) = self.waiting_at(place)
+        {
+            lane.next += 1;
+            match then {
+                Then::Store => memory.store(range.start, bytes),
+                Then::Left | Then::Right => memory.combine(range, bytes, then == Then::Left),
+                Then::Nothing | Then::Take => {}
+            }
+            return Ok(());
+        }
+        let row = self.arrived.entry(place).or_default();
         row.got += bytes.len();
         if row.complete || row.got > range.len() {
             return Err("a message twice");
@@ -268,21 +284,19 @@ impl Machine {
         match then {
             Then::Nothing => {}
             Then::Store => memory.store(range.start + at, bytes),
-            Then::Left | Then::Right if waited_for && memory.combines_anywhere() => {
-                memory.combine(range.clone(), bytes, then == Then::Left);
-                row.combined = true;
-            }
             Then::Left | Then::Right | Then::Take => row.data.fill(range.len(), at, bytes),
         }
         row.complete = row.got == range.len();
         Ok(())
     }
 
-    /// Whether a lane under way waits at this step.
-    fn is_at(&self, lane: u32, step: usize) -> bool {
-        let place = self.lanes.binary_search_by_key(&lane, |lane| lane.number);
-        let lane = place.ok().and_then(|place| self.lanes.get(place));
-        self.opening.is_none() && lane.is_some_and(|lane| lane.begun && lane.next == step)
+    /// The lane under way that waits at this step.
+    fn waiting_at(&mut self, (lane, step, opening): Place) -> Option<&mut Lane> {
+        if opening || self.opening.is_some() {
+            return None;
+        }
+        let place = self.lanes.binary_search_by_key(&lane, |lane| lane.number).ok()?;
+        self.lanes.get_mut(place).filter(|lane| lane.begun && lane.next == step)
     }
 
     /// Goes on as far as possible.
@@ -375,7 +389,7 @@ impl Machine {
         let Some(mut row) = self.arrived.remove(&place) else { return State::Waiting };
         let range = self.layout.range(lane.number, part);
         match then {
-            Then::Left | Then::Right if !row.combined => {
+            Then::Left | Then::Right => {
                 memory.combine(range, row.data.bytes(), then == Then::Left);
             }
             Then::Take => {

@@ -32,7 +32,7 @@ mod ways;
 use crate::error::Error;
 
 pub(crate) use compare::order_handler;
-pub(crate) use drive::handler;
+pub(crate) use drive::{brief_handler, handler};
 pub use group::Group;
 pub(crate) use group::team_id;
 pub(crate) use members::Members;

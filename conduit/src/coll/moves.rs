@@ -111,7 +111,7 @@ impl RankContext {
         }
         let barrier = |wanted: bool| wanted.then(|| Task::barrier(group));
         let tasks = [barrier(fences.before), Some(task), barrier(fences.after)];
-        Ok(self.begin_chain::<M>(call, group, tasks.into_iter().flatten())?.op)
+        self.begin_chain::<M>(call, group, tasks.into_iter().flatten())
     }
 }
 

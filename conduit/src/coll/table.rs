@@ -98,7 +98,7 @@ impl Running {
 /// What is under way.
 #[derive(Default)]
 pub(super) struct Table {
-    pub(super) running: QuickMap<Key, Running>,
+    pub(super) running: QuickMap<Key, Box<Running>>,
     early: QuickMap<Key, Vec<Letter>>,
     /// Those that may go on.
     pub(super) stirring: Vec<Key>,
@@ -147,7 +147,7 @@ impl Table {
     }
 
     /// Adds a collective, with what came early for it.
-    pub(super) fn begin(&mut self, key: Key, mut running: Running) -> Result<(), String> {
+    pub(super) fn begin(&mut self, key: Key, mut running: Box<Running>) -> Result<(), String> {
         running.stirring = true;
         self.stirring.push(key);
         self.running.insert(key, running);
@@ -203,6 +203,7 @@ pub(crate) struct Collectives {
     table: Mutex<Table>,
     /// What came while another thread had the table.
     inbox: Mutex<Vec<Letter>>,
+    posted: AtomicBool,
     /// Somebody has waited for long.
     doubts: AtomicBool,
     /// The team of all ranks.
@@ -217,6 +218,7 @@ impl Collectives {
         let made = Self {
             table: Mutex::default(),
             inbox: Mutex::default(),
+            posted: AtomicBool::new(false),
             doubts: AtomicBool::new(false),
             whole: Arc::clone(&whole),
             teams: AtomicU32::new(1),
@@ -243,7 +245,9 @@ impl Collectives {
 
     /// Keeps a message for who has the table.
     pub(super) fn post(&self, letter: Letter) {
-        self.inbox().push(letter);
+        let mut inbox = self.inbox();
+        inbox.push(letter);
+        self.posted.store(true, Ordering::Release);
     }
 
     /// A wait has taken long: members that differ may wait for each other.
@@ -258,7 +262,12 @@ impl Collectives {
 
     /// What was posted.
     pub(super) fn letters(&self) -> Vec<Letter> {
-        std::mem::take(&mut *self.inbox())
+        if !self.posted.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut inbox = self.inbox();
+        self.posted.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *inbox)
     }
 
     /// A number for a team that begins with this rank.

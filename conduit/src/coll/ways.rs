@@ -6,7 +6,7 @@ use bootstrap::Rank;
 
 use super::group::Group;
 use super::lend::{STAGED, Stage};
-use super::letter::{HANDLER, Head, Signature};
+use super::letter::{BRIEF_HANDLER, HANDLER, Head, Signature};
 use super::machine::{Lent, Others, Packet};
 use crate::mode::Mode;
 use crate::rank::RankContext;
@@ -29,8 +29,15 @@ impl<M: Mode> Others for Ways<'_, M> {
         let Ok(target) = context.target("collective", Rank(to)) else { return false };
         let (team, number) = (self.group.id, self.number);
         let head = Head { team, number, signature, mark: packet.place };
-        let (class, args) = (MessageClass::Request, &head.encode());
-        let payload = AmPayload::Medium(packet.bytes);
+        let class = MessageClass::Request;
+        // Over the network a message without payload takes less of both processors.
+        if context.transport.is_remote(target)
+            && let Some((args, count)) = head.encode_brief(packet.bytes)
+        {
+            let (handler, args, payload) = (BRIEF_HANDLER, &args[..count], AmPayload::None);
+            return context.try_send::<M>(&AmMessage { class, target, handler, args, payload });
+        }
+        let (args, payload) = (&head.encode(), AmPayload::Medium(packet.bytes));
         context.try_send::<M>(&AmMessage { class, target, handler: HANDLER, args, payload })
     }
 

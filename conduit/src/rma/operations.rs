@@ -5,7 +5,7 @@
 //! number is never taken for a later operation's, and an old one says "complete". Rows are used
 //! again: in the steady state nothing is allocated.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bitflags::bitflags;
@@ -59,6 +59,11 @@ impl OpCounters {
             && (!part.contains(Part::GETS) || self.gets.is_complete())
             && (!part.contains(Part::RMWS) || self.rmws.is_complete())
     }
+
+    /// Whether `part` of the operation that has these counters is complete, or was seen so.
+    pub(crate) fn is_over(&self, op: Op, part: Part) -> bool {
+        self.generation.load(Ordering::Relaxed) != op.generation || self.is_complete(part)
+    }
 }
 
 #[derive(Default)]
@@ -70,6 +75,9 @@ struct Rows {
 #[derive(Default)]
 pub(crate) struct Operations {
     rows: Mutex<Rows>,
+    /// For a call that waits for its operation: it needs no number.
+    unnumbered: Arc<OpCounters>,
+    lent: AtomicBool,
 }
 
 impl Operations {
@@ -92,6 +100,23 @@ impl Operations {
         let row = Arc::clone(rows.all.get(number as usize)?);
         let generation = row.generation.load(Ordering::Relaxed);
         Some((Op { row: number, generation }, row))
+    }
+
+    /// Counters for a call that waits for its operation; `None` while another thread has them.
+    pub(crate) fn borrow(&self) -> Option<&Arc<OpCounters>> {
+        (!self.lent.swap(true, Ordering::Acquire)).then_some(&self.unnumbered)
+    }
+
+    /// Takes them back. What nobody waits for because of an error, as the job ends, keeps them.
+    pub(crate) fn take_back(&self) {
+        if self.unnumbered.is_complete(Part::ALL) {
+            self.lent.store(false, Ordering::Release);
+        }
+    }
+
+    /// The counters of an operation that has not been seen complete.
+    pub(crate) fn watch(&self, op: Op) -> Option<Arc<OpCounters>> {
+        self.row(op).ok().flatten()
     }
 
     /// The row of an operation that has not been seen complete; an error for a number that was
@@ -157,6 +182,34 @@ mod tests {
         let later = Op { generation: second.generation + 1, ..second };
         assert_eq!(table.finish(later), Err(()));
         assert_eq!(table.finish(Op { row: 7, generation: 0 }), Err(()));
+    }
+
+    #[test]
+    fn counters_without_a_number_are_lent_to_one_call() {
+        let table = Operations::default();
+        let row = table.borrow().expect("nobody has them");
+        assert!(table.borrow().is_none());
+        row.puts.begin(false);
+        table.take_back();
+        assert!(table.borrow().is_none(), "something is in flight");
+        row.puts.end(false);
+        table.take_back();
+        assert!(table.borrow().is_some());
+    }
+
+    #[test]
+    fn an_operation_that_is_watched_is_over_when_it_was_seen_complete() {
+        let table = Operations::default();
+        let (op, row) = table.begin().expect("room");
+        row.gets.begin(false);
+        let watched = table.watch(op).expect("in flight");
+        assert!(!watched.is_over(op, Part::ALL) && watched.is_over(op, Part::PUTS));
+        row.gets.end(false);
+        assert_eq!(table.finish(op), Ok(true));
+        let (next, row) = table.begin().expect("room");
+        row.gets.begin(false);
+        assert!(watched.is_over(op, Part::ALL) && !watched.is_over(next, Part::ALL));
+        assert!(table.watch(op).is_none());
     }
 
     #[test]

@@ -9,8 +9,11 @@ use super::operations::{Op, OpCounters, Part};
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
+use crate::transport::OutsideSegment;
 use crate::transport::message::Outcome;
-use crate::transport::net::{self, NetTransport, OwnPart, RawSource, Sent};
+use crate::transport::net::{
+    self, MOST_SMALL, NetTransport, OneCall, OwnPart, RawSource, Sent, Small,
+};
 use crate::transport::op_counter::OpCounter;
 use crate::wait::Waiter;
 
@@ -135,15 +138,8 @@ impl RankContext {
             Part::LOCAL => counter.is_local_complete(),
             _ => counter.is_complete(),
         };
-        let mut waiter = Waiter::new();
-        while !complete() {
-            match self.poll::<M>(call) {
-                Ok(0) => waiter.idle(self, || self.has_work() || complete()),
-                Ok(_) => waiter.progressed(),
-                Err(error) => return Err(self.abandon(counter, error)),
-            }
-        }
-        Ok(())
+        let waited = self.wait_for_ends::<M>(call, complete);
+        waited.map_err(|error| self.abandon(counter, error))
     }
 
     /// An operation will not be waited for: its memory is the caller's again, so the network must
@@ -165,8 +161,70 @@ impl RankContext {
         self.vis.forget();
     }
 
+    /// An operation of few bytes that is complete on return, with no row; its holder has what it
+    /// read. `None`: it has to be counted.
+    #[inline]
+    pub(crate) fn small<M: Mode>(
+        &self,
+        op: RemoteOp,
+        what: Small<'_>,
+    ) -> Option<Result<OneCall<'_>, Error>> {
+        let one = self.transport.net()?.one_call()?;
+        let to = (self.rank_of(op.target), op.offset);
+        match one.post(to, what) {
+            Ok(Some(Sent::Yes)) => {}
+            Ok(Some(Sent::Full)) => match self.post_small::<M>(&one, op, what)? {
+                Ok(()) => {}
+                Err(error) => return Some(Err(error)),
+            },
+            Ok(None) => return None,
+            Err(error) => return Some(Err(self.not_small(op, what.len(), error))),
+        }
+        let waited = self.wait_for_ends::<M>(op.call, || one.is_complete());
+        Some(waited.map(|()| one))
+    }
+
+    /// Posts it when there is room; `None`: it has to be counted after all.
+    #[cold]
+    fn post_small<M: Mode>(
+        &self,
+        one: &OneCall<'_>,
+        op: RemoteOp,
+        what: Small<'_>,
+    ) -> Option<Result<(), Error>> {
+        let to = (self.rank_of(op.target), op.offset);
+        let mut waiter = Waiter::for_room();
+        loop {
+            if let Err(error) = self.wait_for_room::<M>(op.call, &mut waiter) {
+                return Some(Err(error));
+            }
+            match one.post(to, what) {
+                Ok(Some(Sent::Yes)) => return Some(Ok(())),
+                Ok(Some(Sent::Full)) => {}
+                Ok(None) => return None,
+                Err(error) => return Some(Err(self.not_small(op, what.len(), error))),
+            }
+        }
+    }
+
+    #[cold]
+    fn not_small(&self, op: RemoteOp, len: usize, error: net::Error) -> Error {
+        let RemoteOp { call, target, offset, .. } = op;
+        match error {
+            net::Error::OutsideSegment { .. } => {
+                self.outside(call, OutsideSegment { target, offset, len })
+            }
+            error => error.into(),
+        }
+    }
+
     /// A put that is complete on return.
     pub fn put_remote<M: Mode>(&self, op: RemoteOp, source: &[u8]) -> Result<(), Error> {
+        if source.len() <= MOST_SMALL
+            && let Some(done) = self.small::<M>(op, Small::Put(source))
+        {
+            return done.map(drop);
+        }
         self.blocking(op, |op, row| {
             let _sent = self.put_counted::<M>(op, row, source, false)?;
             self.wait_remote::<M>(op.call, &row.puts)
@@ -175,6 +233,11 @@ impl RankContext {
 
     /// A get that is complete on return.
     pub fn get_remote<M: Mode>(&self, op: RemoteOp, into: &mut [u8]) -> Result<(), Error> {
+        if into.len() <= MOST_SMALL
+            && let Some(done) = self.small::<M>(op, Small::Get(into.len()))
+        {
+            return done.map(|done| done.read(into));
+        }
         self.blocking(op, |op, row| {
             let _sent = self.get_counted::<M>(op, row, into)?;
             self.wait_remote::<M>(op.call, &row.gets)
@@ -186,8 +249,14 @@ impl RankContext {
         op: RemoteOp,
         run: impl FnOnce(RemoteOp, &OpCounters) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        let op = RemoteOp { immediate: false, ..op };
+        if let Some(counters) = self.operations.borrow() {
+            let done = run(op, counters);
+            self.operations.take_back();
+            return done;
+        }
         let (number, row) = self.begin(op.call)?;
-        let done = run(RemoteOp { immediate: false, ..op }, &row);
+        let done = run(op, &row);
         self.operations.forget(number);
         done
     }

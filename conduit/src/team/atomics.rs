@@ -182,6 +182,12 @@ impl<T: AtomicType, M: Mode> AtomicDomain<'_, T, M> {
         self.domain.check(call, op)?;
         let context = &self.client.context;
         let target = self.target(call, rank)?;
+        let atomic =
+            AtomicCall { data_type: T::DATA_TYPE, op, operands: operands.map(T::into_word) };
+        let done = context.atomic_by_adapter::<M>(call, (target, offset), &self.domain, atomic);
+        if let Some(done) = done {
+            return done.map(T::from_word);
+        }
         let word = context.atomic_word(call, (target, offset), &self.domain)?;
         if let Some(old) = word.and_then(|word| word.operate(op, operands)) {
             return Ok(old);

@@ -7,6 +7,11 @@ ours() { # ours KIND COUNT: the first pair of a job warms up
     "$programs/gasnetrun_ibv" -n 2 -c 1 "$programs/bench_net" "$1" 1 "$2" || exit 1
 }
 
+strided() { # strided COUNT: of two samples the first warms up
+    "$programs/gasnetrun_ibv" -n 2 -c 1 "$programs/bench_vis" 2 "$1" >/tmp/strided || exit 1
+    grep -E '^(strided|contiguous)_us ' /tmp/strided | tail -n 2
+}
+
 # perftest KEY FIELD FACTOR COMMAND …: server and client of one device, a processor each as our ranks have; the field is of the
 # line that begins with the size
 perftest() {
@@ -50,6 +55,9 @@ for ((pair = 0; pair < latencies; pair++)); do
     ours short 2000
     perftest atomic_lat_us 5 1 ib_atomic_lat -A FETCH_AND_ADD -n 2000
     ours atomic 1000 | grep fetch_add
+    perftest write_lat_us 5 1 ib_write_lat -s 8 -n 2000
+    perftest read_lat_us 5 1 ib_read_lat -s 8 -n 2000
+    ours small 1000
 done
 for ((pair = 0; pair < pairs; pair++)); do
     for kind in RDMADISSEM AMDISSEM; do
@@ -60,4 +68,5 @@ for ((pair = 0; pair < pairs; pair++)); do
     ours medium 1000
     perftest write_bw_mbps 4 1.048576 ib_write_bw -s 1048576 -n 100
     ours put 100
+    strided 20
 done

@@ -9,7 +9,8 @@ use fabric::{Completion, Status};
 use super::context::NetContext;
 use super::error::Error;
 use super::memory::pool::Buffer;
-use super::pending_ops::{OnComplete, OpKind};
+use super::pending_ops::{OnComplete, OpKind, PendingOp};
+use super::rail::Rail;
 
 /// Most completions of sends that one poll takes from a rail.
 const SENDS: usize = 32;
@@ -36,6 +37,42 @@ impl NetContext {
         }
     }
 
+    /// Takes completions of sends until `done`, nothing is under way, or it has looked so many
+    /// times; how often it may still look.
+    #[inline(never)]
+    pub(super) fn take_ends(&self, looks: u32, done: impl Fn() -> bool) -> Result<u32, Error> {
+        self.failure.check()?;
+        if let [rail] = &self.rails[..]
+            && rail.under_way() == 1
+            && !rail.is_reaped.load(Ordering::Relaxed)
+        {
+            return self.take_end(rail, looks, done);
+        }
+        for left in (0..looks).rev() {
+            self.reap()?;
+            if done() || !self.rails.iter().any(Rail::is_sending) {
+                return Ok(left);
+            }
+        }
+        Ok(0)
+    }
+
+    /// As [`NetContext::take_ends`], of the only rail, where one request is under way.
+    fn take_end(&self, rail: &Rail, looks: u32, done: impl Fn() -> bool) -> Result<u32, Error> {
+        let mut one = [Completion::EMPTY];
+        for left in (0..looks).rev() {
+            if rail.send_cq.poll(&mut one)? > 0 {
+                self.finished(0, &one[0])?;
+                return Ok(left);
+            }
+            // Another thread may have taken it.
+            if done() {
+                return Ok(left);
+            }
+        }
+        Ok(0)
+    }
+
     fn reap_some<const N: usize>(&self, at: usize) -> Result<usize, Error> {
         let mut batch = [Completion::EMPTY; N];
         let count = self.rails[at].send_cq.poll(&mut batch)?;
@@ -48,8 +85,36 @@ impl NetContext {
         failure.map_or(Ok(count), Err)
     }
 
+    #[inline]
     fn finished(&self, at: usize, completion: &Completion) -> Result<(), Error> {
-        let rail = &self.rails[at];
+        let op = PendingOp::of_number(completion.id);
+        match op.filter(|_| completion.status == Status::Success) {
+            Some(op) => {
+                if op.has_end {
+                    self.lone.counter.end(false);
+                }
+                self.give_back(at, &op);
+                Ok(())
+            }
+            None => self.finished_in_row(at, completion),
+        }
+    }
+
+    /// Slots of an operation, and the permit of a message of the library.
+    #[inline]
+    fn give_back(&self, at: usize, op: &PendingOp) {
+        self.rails[at].sends.give(1);
+        let connection =
+            self.peers.get(op.peer).and_then(|peer| peer.connections.get(op.connection));
+        let Some(connection) = connection else { return };
+        connection.send_qp(op.for_requests).slots.give(1);
+        if op.kind == OpKind::Internal {
+            connection.internal.give(1);
+        }
+    }
+
+    /// One that has more than its number, or failed.
+    fn finished_in_row(&self, at: usize, completion: &Completion) -> Result<(), Error> {
         let Some((op, end)) = self.pending.end(completion.id) else { return Ok(()) };
         let buffer = op.buffer.and_then(|index| self.buffers.pool.reclaim(index));
         let success = completion.status == Status::Success;
@@ -58,14 +123,7 @@ impl NetContext {
         } else if let Some(buffer) = buffer {
             self.buffers.put_send(buffer);
         }
-        rail.sends.give(1);
-        let connection =
-            self.peers.get(op.peer).and_then(|peer| peer.connections.get(op.connection));
-        let Some(connection) = connection else { return Ok(()) };
-        connection.send_qp(op.for_requests).slots.give(1);
-        if op.kind == OpKind::Internal {
-            connection.internal.give(1);
-        }
+        self.give_back(at, &op);
         if success || self.failure.is_ignored() {
             return Ok(());
         }
@@ -78,7 +136,7 @@ impl NetContext {
             peer: op.peer,
             status: status_text(completion.status),
             qpn: completion.qpn,
-            device: rail.name(),
+            device: self.rails[at].name(),
             vendor: completion.vendor,
             advice: advice(completion.status),
         })

@@ -16,7 +16,7 @@ use super::members::Members;
 use super::memory::buffers::MessageBuffers;
 use super::memory::pool::DeferredMessages;
 use super::peer::{Peer, PeerTable, Phase};
-use super::pending_ops::PendingOps;
+use super::pending_ops::{Lone, PendingOps};
 use super::plan::NetPlan;
 use super::rail::Rail;
 use super::segments::Segments;
@@ -43,6 +43,7 @@ pub(super) struct NetContext {
     pub(super) peers: PeerTable,
     pub(super) buffers: Arc<MessageBuffers>,
     pub(super) pending: PendingOps,
+    pub(super) lone: Lone,
     /// Requests of this rank that may still be sent.
     pub(super) credits: Permits,
     pub(super) receive: ReceiveState,
@@ -77,6 +78,7 @@ impl NetContext {
             peers: PeerTable::new(members.size),
             buffers: Arc::new(MessageBuffers::new()),
             pending: PendingOps::new(rails.iter().map(|rail| rail.send_depth).sum()),
+            lone: Lone::default(),
             credits: Permits::new(plan.sizes.credits),
             receive: ReceiveState::default(),
             acks_pending: AtomicU32::new(0),

@@ -7,8 +7,8 @@
 //!
 //! From bottom to top: `credits`, `lockfree`, `am/header`, `memory`, `settings`, `connect` (it
 //! knows nothing of the rest); `plan`, `rail`, `xrc`, `peer`, `pending_ops`, `segments`; `context`,
-//! which holds all of them; the paths `post`, `completions`, `rma`, `atomics`, `am`; `qp_setup` and `links`;
-//! `threads`, `setup`; `transport`.
+//! which holds all of them; the paths `post`, `completions`, `rma`, `atomics`, `small`, `am`;
+//! `qp_setup` and `links`; `threads`, `setup`; `transport`.
 
 mod am;
 mod atomics;
@@ -39,6 +39,7 @@ mod rma;
 mod segments;
 mod settings;
 mod setup;
+mod small;
 mod threads;
 mod topology;
 mod transport;
@@ -57,6 +58,7 @@ pub(crate) use self::pending_ops::{Fetched, FetchedBy};
 pub(crate) use self::post::Sent;
 pub(crate) use self::rma::RawSource;
 pub(crate) use self::settings::NetSettings;
+pub(crate) use self::small::{MOST_SMALL, OneCall, Small};
 pub use self::threads::DeferredThread;
 pub(crate) use self::threads::SharedSink;
 pub(crate) use self::transport::{Mark, NetTransport};

@@ -1,12 +1,13 @@
 //! Operations that were posted and are not complete: what happens when each is.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bootstrap::Rank;
 
 use super::lockfree::IndexStack;
-use super::memory::pool::CopyOut;
+use super::memory::pool::{CopyOut, Inbox};
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::transport::op_counter::OpCounter;
 
@@ -79,6 +80,7 @@ pub(super) struct PendingOp {
     /// On the queue pair of requests, where they have one.
     pub(super) for_requests: bool,
     pub(super) buffer: Option<u32>,
+    /// Something happens when it is complete; without an [`OnComplete`] it is the [`Lone`] one.
     pub(super) has_end: bool,
 }
 
@@ -94,6 +96,12 @@ impl PendingOp {
             | (self.peer.0 as u64) << 32
     }
 
+    /// The operation whose number says all of it.
+    #[inline]
+    pub(super) fn of_number(id: u64) -> Option<Self> {
+        if id & SELF_CONTAINED == 0 { None } else { Self::unpacked(id, None) }
+    }
+
     /// What [`PendingOp::packed`] made; `None` for 0.
     #[inline]
     fn unpacked(info: u64, buffer: Option<u32>) -> Option<Self> {
@@ -106,6 +114,16 @@ impl PendingOp {
             has_end: info >> 17 & 1 == 1,
         })
     }
+}
+
+/// The small operation that a call waits for (`small.rs`).
+#[derive(Debug, Default)]
+pub(super) struct Lone {
+    /// A call has it.
+    pub(super) lent: AtomicBool,
+    pub(super) counter: OpCounter,
+    /// Where what it reads arrives, of the first rail; made on first use.
+    pub(super) words: OnceLock<Inbox>,
 }
 
 /// Marks the number of an operation that has neither buffer nor end: the number itself says all. No
@@ -166,10 +184,10 @@ impl PendingOps {
     /// Takes an operation out. `None` when the number is of none.
     #[inline]
     pub(super) fn end(&self, id: u64) -> Option<(PendingOp, Option<OnComplete>)> {
-        if id & SELF_CONTAINED != 0 {
-            return Some((PendingOp::unpacked(id, None)?, None));
+        match PendingOp::of_number(id) {
+            Some(op) => Some((op, None)),
+            None => self.end_in_row(id),
         }
-        self.end_in_row(id)
     }
 
     fn end_in_row(&self, id: u64) -> Option<(PendingOp, Option<OnComplete>)> {

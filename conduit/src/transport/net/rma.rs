@@ -22,7 +22,7 @@ use crate::transport::op_counter::OpCounter;
 const PIECE: u32 = 1 << 30;
 
 /// One-sided operations leave room for messages that others wait for.
-const RESERVE: Reserve =
+pub(super) const RESERVE: Reserve =
     Reserve { queue_pair: RESERVED_SQ_SLOTS, completion_queue: RESERVED_CQ_SLOTS };
 
 /// The local end of a put, and how much of it was posted. Memory outside attached segments is

@@ -150,6 +150,28 @@ impl Segments {
         })
     }
 
+    /// As [`Segments::check`] and [`Segments::aim`], with one look at what attach exchanged.
+    #[inline]
+    pub(super) fn reach(
+        &self,
+        rank: Rank,
+        word: u64,
+        len: u64,
+        rail: usize,
+    ) -> Result<Option<(u64, u32)>, Error> {
+        let Place { endpoint, offset } = Place::of(word);
+        if endpoint == 0
+            && let Some(attached) = self.attached(rank)
+            && offset.saturating_add(len) <= attached.len
+            && attached.len > 0
+        {
+            let key = self.attached_key(rank, rail);
+            return Ok(Some((attached.base.wrapping_add(offset), key)));
+        }
+        self.check(rank, word, len)?;
+        Ok(self.aim(rank, word, rail))
+    }
+
     /// Keeps what a rank published of an endpoint's segment; `keys` are bytes of its
     /// [`Segments::keys`].
     pub(super) fn learn(&self, rank: Rank, endpoint: u16, remote: Remote, keys: &[u8]) {

@@ -400,6 +400,16 @@ impl NetTransport {
         self.enter(|context| Receiver(context).poll_recv(sink, M::THREADED))
     }
 
+    /// Takes completions of sends until `done`, at most `looks` times; how many are left of these.
+    #[inline]
+    pub(crate) fn take_ends(
+        &self,
+        looks: u32,
+        done: impl Fn() -> bool,
+    ) -> Option<Result<u32, Error>> {
+        self.enter(|context| context.take_ends(looks, done))
+    }
+
     /// Whether only receive completions are possible, and polling for them needs no system call.
     #[inline]
     pub(crate) fn only_receives(&self) -> bool {

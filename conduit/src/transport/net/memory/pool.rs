@@ -98,6 +98,13 @@ impl Inbox {
         RemoteInbox { base, rkey: self.region.rkey() }
     }
 
+    /// Its first `len` bytes, for own requests.
+    #[inline]
+    pub(crate) fn own(&self, len: u32) -> Sge {
+        let addr = self.memory.base.as_ptr().addr() as u64;
+        Sge { addr, len, lkey: self.region.lkey() }
+    }
+
     /// A word; 0 beyond the end.
     #[inline]
     pub(crate) fn load(&self, index: usize) -> u64 {

@@ -5,6 +5,7 @@ mod atomics;
 mod fake;
 mod messages;
 mod rma;
+mod small;
 mod storms;
 mod threads;
 mod xrc;

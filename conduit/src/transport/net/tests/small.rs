@@ -1,0 +1,77 @@
+//! Small operations that a call waits for, one at a time.
+
+use super::*;
+
+/// Posts an operation when there is room, and waits: for ends alone, with polls now and then.
+fn done(member: &Member<'_>, to: (Rank, u64), what: Small<'_>) -> [u8; MOST_SMALL] {
+    let one = member.net.one_call().expect("no other call has it");
+    assert!(member.net.one_call().is_none(), "one at a time");
+    let begin = Instant::now();
+    let poll = || {
+        let sink = TestSink(&member.met, &|_| {});
+        let _ = member.net.poll::<Par, _>(&sink, Poll::All).expect("open").expect("poll");
+        assert!(begin.elapsed() < PATIENCE);
+    };
+    while one.post(to, what).expect("an operation").expect("a connection takes it") == Sent::Full {
+        poll();
+    }
+    while !one.is_complete() {
+        let left = member.net.take_ends(5, || one.is_complete()).expect("open").expect("ends");
+        assert!(left < 5);
+        if !one.is_complete() {
+            poll();
+        }
+    }
+    let mut read = [0; MOST_SMALL];
+    one.read(&mut read[..what.len()]);
+    read
+}
+
+fn small(kind: &Kind) {
+    run(2, 4096, kind, |member| {
+        let peer = Rank(1 - member.rank);
+        for turn in 0..20_u8 {
+            let bytes: Vec<u8> = (0..64).map(|at| at ^ turn).collect();
+            for len in [1, 7, 8, 33, MOST_SMALL] {
+                done(member, (peer, 64), Small::Put(&bytes[..len]));
+                let read = done(member, (peer, 64), Small::Get(len));
+                assert_eq!(read[..len], bytes[..len]);
+            }
+            let old = done(member, (peer, 8), Small::Atomic(WordOp::Add(3)));
+            assert_eq!(old[0], 3 * turn);
+            let swap = WordOp::CompareSwap { compare: u64::from(turn), swap: u64::from(turn) + 1 };
+            assert_eq!(done(member, (peer, 16), Small::Atomic(swap))[0], turn);
+        }
+        member.services.borrow_mut().barrier().expect("all are done");
+        assert_eq!(member.memory.read(8, 1), [60]);
+    });
+}
+
+#[test]
+fn few_bytes_go_and_come() {
+    small(&PLAIN);
+    small(&Kind { rails: 2, connections: 2, dynamic: true, ..PLAIN });
+    small(&Kind { fake: true, dynamic: true, ..PLAIN });
+}
+
+#[test]
+fn what_cannot_be_done_so_is_said() {
+    let kind = Kind { inline: Some(0), fake: true, dynamic: true, ..PLAIN };
+    run(2, 4096, &kind, |member| {
+        let peer = Rank(1 - member.rank);
+        let one = member.net.one_call().expect("no other call has it");
+        let begin = Instant::now();
+        // Nothing goes inline; a connection may have to be made first.
+        while one.post((peer, 0), Small::Put(&[1; 8])).expect("inside") == Some(Sent::Full) {
+            assert!(begin.elapsed() < PATIENCE);
+        }
+        assert_eq!(one.post((peer, 0), Small::Put(&[1; 8])).expect("inside"), None);
+        for place in [4089, 4096, u64::MAX - 7, 1 << 48] {
+            let refused = one.post((peer, place), Small::Get(8)).expect_err("outside");
+            assert!(refused.to_string().contains("(4096 bytes)"), "{refused}");
+        }
+        assert!(one.is_complete());
+        drop(one);
+        assert!(member.net.one_call().is_some());
+    });
+}
