@@ -177,8 +177,10 @@ impl<'a> OneSided<'a> {
             let sent = self.post(piece, to, Data::Gather(&[own]), (true, None), end(true))?;
             return Ok(posted(sent, own.len as usize));
         }
+        // A Long that stalls gives its payload back while parts of it are under way.
+        let copy = copy || len <= COPIED || piece.kind != OpKind::Put;
         if let Some((held, parts, len)) =
-            if copy || len <= COPIED { None } else { self.held_parts(via, (address, len), false) }
+            if copy { None } else { self.held_parts(via, (address, len), false) }
         {
             let end = OnComplete::Held { counter: Arc::clone(piece.counter), held };
             let sent = self.post(piece, to, Data::Gather(&parts), (true, None), end)?;

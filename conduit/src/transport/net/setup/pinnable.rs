@@ -94,7 +94,8 @@ pub(super) fn largest_segment(
     let locked = locked_memory();
     // What one process cannot lock it need not try.
     let most = locked.map_or(settings.most, |locked| locked.min(settings.most));
-    let host = if settings.probe {
+    let one = largest_region(devices);
+    let host = if settings.probe && one >= GRAIN {
         match remembered(settings, devices, locked, most, asker) {
             // No other limit was met.
             found if found + GRAIN > most => settings.most,
@@ -103,7 +104,13 @@ pub(super) fn largest_segment(
     } else {
         settings.most
     };
-    for_each(host, locked, asker.locals)
+    // A segment is one region.
+    for_each(host, locked, asker.locals).min(one / sys::page_size() * sys::page_size())
+}
+
+/// Bytes of the largest region that all devices take.
+fn largest_region(devices: &[Arc<dyn Device>]) -> u64 {
+    devices.iter().map(|one| one.caps().max_mr_size).min().unwrap_or(u64::MAX)
 }
 
 /// What was found by an earlier job, or is found now.
@@ -158,10 +165,9 @@ fn probe(
     let end = begin + deadlines::PINNABLE.limit;
     // Others need some of it.
     let free = available_memory().map_or(u64::MAX, |free| free - free / 8);
-    let least = devices.iter().map(|one| one.caps().max_mr_size).min().unwrap_or(u64::MAX);
     let mut trials = Vec::new();
     let mut is_late = false;
-    let found = search(most.min(free), AT_ONCE.min(least), |len| {
+    let found = search(most.min(free), AT_ONCE.min(largest_region(devices)), |len| {
         is_late |= Instant::now() > end;
         let trial = if is_late { None } else { Trial::pin(devices, len) };
         let is_pinned = trial.is_some();
