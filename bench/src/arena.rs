@@ -97,6 +97,13 @@ impl Arena {
         unsafe { std::slice::from_raw_parts(place, len) }
     }
 
+    /// Bytes of the memory, as the target of a get.
+    pub fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
+        let place = self.place(offset, len);
+        // SAFETY: inside the mapping; nobody else uses what is a target.
+        unsafe { std::slice::from_raw_parts_mut(place, len) }
+    }
+
     /// Sum of the first word of every cache line of `len` bytes.
     pub fn sum(&self, offset: usize, len: usize) -> u64 {
         let place = self.place(offset, len);

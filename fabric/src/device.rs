@@ -44,8 +44,9 @@ pub trait Device: Send + Sync + Debug {
     /// Makes `len` bytes from `base` known to the device.
     ///
     /// # Safety
-    /// The memory stays mapped (and writable, when `access` has any write) until the region is
-    /// dropped, and the program expects that peers and the device read and change it at any time
+    /// The memory is mapped (and writable, when `access` has any write) as long as anybody may use
+    /// the region: until it is dropped, where peers have a right to it; else while a request that
+    /// names it is under way. The program expects that they read and change it at any such time
     /// within `access`.
     ///
     /// # Errors
@@ -58,6 +59,20 @@ pub trait Device: Send + Sync + Debug {
         len: usize,
         access: Access,
     ) -> Result<Arc<dyn Region>, Error>;
+
+    /// Makes all memory of the process known to the device, which pages it in on demand
+    /// ([`Caps::odp`]): whatever is mapped when a request names it. Peers get no right to it.
+    ///
+    /// # Safety
+    /// As [`Device::register`] of all that requests name with its key.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without paging on demand; the driver refuses.
+    #[expect(unsafe_code, reason = "a promise about memory that only the caller can keep")]
+    unsafe fn register_all_memory(&self, write: bool) -> Result<Arc<dyn Region>, Error> {
+        let _ = write;
+        Err(Error::unsupported(&self.info().name, "paging on demand (ODP)"))
+    }
 
     /// A channel for events of completion queues.
     ///

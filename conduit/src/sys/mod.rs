@@ -27,6 +27,17 @@ pub(crate) fn physical_memory() -> Option<u64> {
     sysconf(nix::unistd::SysconfVar::_PHYS_PAGES)?.checked_mul(page_size())
 }
 
+/// Signals are for the client's threads.
+pub(crate) fn block_signals() {
+    use nix::sys::signal::Signal::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+    let mut set = nix::sys::signal::SigSet::all();
+    // A fault of this thread must still be seen as one.
+    for fault in [SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT] {
+        set.remove(fault);
+    }
+    let _ = set.thread_block();
+}
+
 fn sysconf(name: nix::unistd::SysconfVar) -> Option<u64> {
     nix::unistd::sysconf(name).ok().flatten().and_then(|value| u64::try_from(value).ok())
 }

@@ -185,7 +185,8 @@ pub struct Caps {
     /// Extended reliable connections; without them [`crate::Device::xrc_domain`] says what is
     /// missing.
     pub xrc: bool,
-    /// On-demand paging for reliable connections: send, receive, write, read.
+    /// On-demand paging for reliable connections (send, receive, write, read), also of all memory at
+    /// once.
     pub odp: bool,
     /// Inline bytes that cost less than a registered buffer on this device, whatever its limit; 0:
     /// no opinion.

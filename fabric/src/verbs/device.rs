@@ -60,6 +60,11 @@ impl Device for VerbsDevice {
         Ok(Arc::new(region))
     }
 
+    unsafe fn register_all_memory(&self, write: bool) -> Result<Arc<dyn Region>, Error> {
+        // SAFETY: the caller's promise.
+        Ok(Arc::new(unsafe { memory::register_all(&self.domain, write) }?))
+    }
+
     fn channel(&self) -> Result<Arc<dyn Channel>, Error> {
         Ok(Arc::new(VerbsChannel::new(&self.domain)?))
     }

@@ -176,7 +176,7 @@ fn on_demand_paging(opened: &Opened) -> bool {
     let result = unsafe { query(opened.context.as_ptr(), std::ptr::null(), &raw mut answer, size) };
     let odp = answer.odp_caps;
     result == 0
-        && odp.general_caps & ffi::ODP_SUPPORT != 0
+        && odp.general_caps & u64::from(ffi::ODP_SUPPORT) == u64::from(ffi::ODP_SUPPORT)
         && odp.rc_odp_caps & ffi::ODP_SEND_RECV_WRITE_READ == ffi::ODP_SEND_RECV_WRITE_READ
 }
 

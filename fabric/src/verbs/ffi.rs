@@ -357,7 +357,9 @@ constants! {
     c_int: TRANSPORT_IB = 0;
     c_uint: DEVICE_XRC = 1 << 20;
     c_int: ATOMIC_NONE = 0, ATOMIC_GLOB = 2;
-    u64: ODP_SUPPORT = 1;
+    // Of some memory, and of all memory at once.
+    u32: ODP_SUPPORT = 3;
+    c_int: ACCESS_LOCAL_WRITE = 1, ACCESS_ON_DEMAND = 1 << 6;
     u32: ODP_SEND_RECV_WRITE_READ = 15;
     c_int: PORT_NOP = 0, PORT_DOWN = 1, PORT_ACTIVE = 4;
     u8: LINK_LAYER_UNSPECIFIED = 0, LINK_LAYER_INFINIBAND = 1, LINK_LAYER_ETHERNET = 2;

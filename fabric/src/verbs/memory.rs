@@ -70,6 +70,33 @@ pub(super) unsafe fn register(
     }
 }
 
+/// Registers all memory of the process, to be paged in on demand.
+///
+/// # Safety
+/// As [`crate::Device::register_all_memory`].
+pub(super) unsafe fn register_all(domain: &Arc<Domain>, write: bool) -> Result<VerbsRegion, Error> {
+    let opened = &domain.opened;
+    if !domain.caps.odp {
+        return Err(opened.unsupported("paging on demand (ODP)"));
+    }
+    let write = if write { ffi::ACCESS_LOCAL_WRITE } else { 0 };
+    let rights = write | ffi::ACCESS_ON_DEMAND;
+    // SAFETY: a living domain; address 0 with the greatest length means all memory, and the caller
+    // promises that what requests name may be used so.
+    let made = unsafe {
+        (opened.library.reg_mr)(domain.pd.as_ptr(), std::ptr::null_mut(), usize::MAX, rights)
+    };
+    if made.is_null() {
+        let said = io::Error::last_os_error();
+        let advice = "GASNET_USE_ODP=0 does without it";
+        return Err(opened.os("register all memory for paging on demand", explained(&said, advice)));
+    }
+    // SAFETY: the library made it and does not change its keys.
+    let ffi::Mr { lkey, rkey, .. } = unsafe { *made };
+    let _mr = Object::new(domain, made, opened.library.dereg_mr, "register memory")?;
+    Ok(VerbsRegion { _mr, lkey, rkey })
+}
+
 /// The bits of verbs.
 pub(super) fn rights(access: Access, atomics: bool) -> c_int {
     // The four bits have the same values there.

@@ -197,6 +197,13 @@ deadlines! {
             "Closing waits for completions of what was posted: peers that are stopped or gone \
              never send them.";
         CLOSE_SLICE = "net.close-slice", us(50), "Longest single sleep while closing waits.";
+        PINNABLE = "net.pinnable", secs(20),
+            "A rank of a host tries how much memory can be pinned; after it the rest is taken to be \
+             possible.";
+        MEMORY_LOCK = "net.memory-lock", secs(1),
+            "The thread that hears of unmapped memory waits for the table of registered memory, \
+             which is held for microseconds. After it, transfers are copied: the holder was \
+             interrupted by a signal for good.";
         STALL = "net.stall", ms(20),
             "The payload of an unpacked Long may stand still before the sender goes back to \
              polling.";

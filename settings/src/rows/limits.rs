@@ -39,7 +39,8 @@ group! { LIMITS "Protocol limits and resources" {
     GASNET_BBUF_COUNT: COUNT, Value("1024"), aliases(&["GASNET_BBUF_LIMIT"]) =>
         "Bounce buffers for sends; 0 means GASNET_NETWORKDEPTH_TOTAL.";
 } without effect {
-    Later GASNET_PUTINMOVE_LIMIT => "Most data that a request for registration carries along.";
+    Obsolete GASNET_PUTINMOVE_LIMIT => "Most data that a request for registration carries along.",
+        "segments are registered as a whole, so there are no such requests";
     Later GASNET_PUT_STRIPE_SZ GASNET_GET_STRIPE_SZ =>
         "Pieces of puts and gets that are spread over the ports; 0 means never.";
     Later GASNET_USE_FENCED_PUTS => "Make atomics wait for puts on other adapters.";

@@ -16,6 +16,10 @@ const COUNT: Kind = Int { min: 0, max: i64::MAX };
 const POSITIVE: Kind = Int { min: 1, max: i64::MAX };
 /// Bytes; no letter means bytes.
 const BYTES: Kind = Size { unit: 1, min: 0, max: i64::MAX };
+/// Bytes of a size whose number without a letter counts megabytes.
+const MIB: i64 = 1 << 20;
+/// The least amount of memory that anything can be done with.
+const PAGE_BYTES: i64 = 4096;
 /// Any number that is not negative.
 const REAL: Kind = Real { min: 0.0, max: f64::INFINITY };
 const NO: Preset = Value("0");

@@ -80,23 +80,50 @@ group! { PORTS "Adapters, ports and connections" {
 }}
 
 group! { PINNING "Registration of memory" {
-    GASNET_USE_ODP: Bool, NO =>
-        "Use paging on demand where the adapter has it; this version has none and refuses 1.";
+    GASNET_PHYSMEM_MAX: MemSpec { per: false, min: 128 << 20 }, Value("2/3") =>
+        "Most memory that adapters may pin on a host: a part of its memory or a size; it bounds \
+         segments.";
+    GASNET_PHYSMEM_PROBE: Bool, Computed("no where GASNET_PHYSMEM_MAX is set, else yes") =>
+        "Pin memory at the start to find out whether so much is possible. What was found is kept \
+         until the next start of the host.";
+    GASNET_PHYSMEM_WARN: Bool, YES => "Say that a probe for more than 2G begins, and its result.";
+    GASNET_USE_ODP: Bool, YES =>
+        "Page memory outside segments in on demand where every adapter of a rank can, instead of \
+         registering it; not for shared connections (GASNET_USE_XRC).";
+    GASNET_ODP_VERBOSE: Int { min: 0, max: 3 }, Value("1") =>
+        "Where ranks lack paging on demand, and this variable or GASNET_USE_ODP is set: 1 says how \
+         many, 2 also which, 3 each of them its adapters; 0 says nothing.";
+    GASNET_USE_FIREHOSE: Bool, YES =>
+        "Register memory outside segments for transfers and keep it registered; 0 copies instead.";
+    GASNET_FIREHOSE_MAXVICTIM_M: Size { unit: MIB, min: PAGE_BYTES, max: i64::MAX },
+        Computed("an eighth of the memory, shared by the ranks of the host, from 16M to 1G") =>
+        "Most memory outside segments that a rank keeps registered; a number without a letter \
+         counts megabytes.";
+    GASNET_FIREHOSE_MAXVICTIM_R: POSITIVE,
+        Computed("as many as GASNET_FIREHOSE_MAXVICTIM_M has room for, at most 4096") =>
+        "Most regions of such memory.";
+    GASNET_FIREHOSE_MAXREGION_SIZE: Size { unit: MIB, min: 0, max: i64::MAX }, Value("128K") =>
+        "Largest such region, from a page to 16M, cut to a power of two; 0 takes what makes the \
+         regions hold GASNET_FIREHOSE_MAXVICTIM_M.";
+    GASNET_FIREHOSE_VERBOSE: Bool, NO =>
+        "Say why transfers are copied, and at the end how often memory was registered.";
+    GASNET_PINNED_REGIONS_MAX: REAL,
+        Computed("a quarter of what the adapter has") =>
+        "Most regions on a host, shared by its ranks: a part below 1 of what the adapter has, or a \
+         number from 16 to 95 % of it.";
 } without effect {
-    Later GASNET_PHYSMEM_MAX GASNET_PHYSMEM_PROBE GASNET_PHYSMEM_WARN =>
-        "Most memory that may be pinned on a host, whether pinning finds the limit, and whether \
-         that is said.";
     Obsolete GASNET_PHYSMEM_NOPROBE => "Old way to switch the probe off.",
         "set GASNET_PHYSMEM_PROBE=0";
     Obsolete GASNET_PHYSMEM_PINNABLE_RATIO =>
         "Part of the memory that another network takes to be pinnable.", "set GASNET_PHYSMEM_MAX";
-    Later GASNET_PINNED_REGIONS_MAX => "Most registered regions on a host.";
-    Later GASNET_ODP_VERBOSE => "How much is said about paging on demand.";
-    Later GASNET_USE_FIREHOSE GASNET_FIREHOSE_M GASNET_FIREHOSE_MAXVICTIM_M GASNET_FIREHOSE_R
-        GASNET_FIREHOSE_MAXVICTIM_R GASNET_FIREHOSE_MAXREGION_SIZE GASNET_FIREHOSE_TABLE_SCALE
-        GASNET_FIREHOSE_VERBOSE GASNET_FIREHOSE_REUSE_PREPINNED =>
-        "Register memory on demand instead of copying: memory and regions pinned on behalf of \
-         others and for own use, sizes, output.";
+    Obsolete GASNET_FIREHOSE_M GASNET_FIREHOSE_R =>
+        "Memory and regions that are pinned on behalf of other ranks.",
+        "segments are registered as a whole, so there are none; GASNET_FIREHOSE_MAXVICTIM_M and \
+         GASNET_FIREHOSE_MAXVICTIM_R bound what a rank pins for itself";
+    Obsolete GASNET_FIREHOSE_TABLE_SCALE => "Size of hash tables of regions.",
+        "regions are found by order, without a table";
+    Obsolete GASNET_FIREHOSE_REUSE_PREPINNED => "Where pages that are pinned are looked for.",
+        "memory inside segments is always used as it is";
     Ignored MALLOC_MMAP_THRESHOLD_ MALLOC_MMAP_MAX_ =>
         "Of the C library; values other than -1 and 0 defeat GASNET_DISABLE_MUNMAP.";
 }}

@@ -64,6 +64,52 @@ fn hello_and_ring_in_every_way() {
     assert!(faults.is_empty(), "{faults}");
 }
 
+/// Threads that give memory back to the system and take it again, under the registration cache.
+#[test]
+fn memory_that_comes_and_goes_is_transferred_as_it_is() {
+    const SETTINGS: [(&str, &str); 3] = [
+        ("GASNET_FIREHOSE_MAXVICTIM_R", "4"),
+        ("GASNET_USE_FIREHOSE", "0"),
+        ("GASNET_FIREHOSE_MAXREGION_SIZE", "0"),
+    ];
+    let seconds = if all_requested() { "60" } else { "2" };
+    let ways = [None].into_iter().chain(SETTINGS.map(Some));
+    for (turn, way) in ways.enumerate() {
+        let tree = apart(job(2, "remap")).arg(if turn == 0 { seconds } else { "1" }).arg("2");
+        let tree = tree.deadline("job over the network", 3 * BOUND);
+        let outcome = match way {
+            Some((name, value)) => tree.env(name, value),
+            None => tree.env("GASNET_FIREHOSE_VERBOSE", "1"),
+        }
+        .run();
+        outcome.expect(0);
+        let (out, err) = (outcome.out(), outcome.err());
+        assert_eq!(out.matches("all bytes as they were put").count(), 2, "{way:?}: {out}");
+        let told =
+            err.contains("registered memory outside segments") || err.contains("userfaultfd");
+        assert!(way.is_some() || told, "{err}");
+    }
+}
+
+/// The documents' defaults, said aloud, are no error anywhere.
+#[test]
+fn what_adapters_lack_ends_no_job() {
+    for (name, value) in [
+        ("GASNET_USE_ODP", "1"),
+        ("GASNET_ODP_VERBOSE", "3"),
+        ("GASNET_PHYSMEM_MAX", "2/3"),
+        ("GASNET_PHYSMEM_PROBE", "1"),
+        ("GASNET_PINNED_REGIONS_MAX", "0.5"),
+    ] {
+        let outcome = apart(job(2, "hello")).env(name, value).run();
+        outcome.expect(0);
+        assert!(!outcome.err().contains(name), "{}", outcome.err());
+    }
+    let outcome = apart(job(2, "hello")).env("GASNET_PINNED_REGIONS_MAX", "3").run();
+    outcome.expect(1);
+    assert!(outcome.err().contains("GASNET_PINNED_REGIONS_MAX"), "{}", outcome.err());
+}
+
 #[test]
 fn a_histogram_is_that_of_a_serial_run() {
     let histogram = |ranks| job(ranks, "histogram").arg("3000");

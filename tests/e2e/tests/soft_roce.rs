@@ -49,6 +49,10 @@ fn jobs() -> Vec<Step> {
         // It checks what arrives by gather entries.
         job("strided puts over both devices", "GASNET_NUM_QPS=2", "bench_vis 1 1 8192")
             .shows("gather_us"),
+        // Its pages are pinned: a stale registration would send old bytes.
+        job("memory that comes and goes", "GASNET_USE_ODP=0 GASNET_FIREHOSE_VERBOSE=1", "remap 4 2")
+            .shows("all bytes as they were put")
+            .shows("registered memory outside segments"),
     ];
     let (few, all) = ([3, 10], (1..=15).chain(51..=55));
     let cases: Vec<i32> = if all_requested() { all.collect() } else { few.to_vec() };

@@ -159,8 +159,13 @@ impl NetContext {
                 if let Some(buffer) = buffer {
                     self.buffers.put_send(buffer);
                 }
-                if let Some(OnComplete::Count { counter, local }) = end {
-                    counter.end(local);
+                match end {
+                    Some(OnComplete::Count { counter, local }) => counter.end(local),
+                    Some(OnComplete::Held { counter, held }) => {
+                        drop(held);
+                        counter.end(true);
+                    }
+                    _ => {}
                 }
             }
         }

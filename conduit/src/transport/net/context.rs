@@ -14,6 +14,7 @@ use super::error::Error;
 use super::failure::FailureState;
 use super::members::Members;
 use super::memory::buffers::MessageBuffers;
+use super::memory::cache::{Cache, Devices};
 use super::memory::pool::DeferredMessages;
 use super::peer::{Peer, PeerTable, Phase};
 use super::pending_ops::{Lone, PendingOps};
@@ -42,6 +43,8 @@ pub(super) struct NetContext {
     pub(super) rails: Vec<Rail>,
     pub(super) peers: PeerTable,
     pub(super) buffers: Arc<MessageBuffers>,
+    /// Registered memory of the program outside segments.
+    pub(super) memory: Cache,
     pub(super) pending: PendingOps,
     pub(super) lone: Lone,
     /// Requests of this rank that may still be sent.
@@ -74,9 +77,19 @@ impl NetContext {
             Rail::open(rail, &plan.sizes, domain)
         };
         let rails: Vec<Rail> = plan.rails.iter().enumerate().map(open).collect::<Result<_, _>>()?;
+        let devices: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.device)).collect();
+        let limits = settings.registration.limits(devices.iter().map(|device| device.caps()))?;
+        // The documents ask for it of reliable connections; shared ones are others.
+        let pages = settings.odp.on && xrc.is_none() && devices.iter().all(|one| one.caps().odp);
+        let registrar = Box::new(Devices(devices));
+        let mut memory = Cache::new(registrar, limits, settings.registration.verbose);
+        if pages {
+            memory.use_paging()?;
+        }
         Ok(Self {
             peers: PeerTable::new(members.size),
             buffers: Arc::new(MessageBuffers::new()),
+            memory,
             pending: PendingOps::new(rails.iter().map(|rail| rail.send_depth).sum()),
             lone: Lone::default(),
             credits: Permits::new(plan.sizes.credits),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bootstrap::Rank;
 
 use super::lockfree::IndexStack;
+use super::memory::cache::Held;
 use super::memory::pool::{CopyOut, Inbox};
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::transport::op_counter::OpCounter;
@@ -67,9 +68,24 @@ pub(crate) type FetchedBy = (Arc<dyn Fetched>, u32);
 /// What happens when an operation is complete, beyond giving back what it used.
 #[derive(Debug)]
 pub(super) enum OnComplete {
-    Count { counter: Arc<OpCounter>, local: bool },
-    CopyOut { counter: Arc<OpCounter>, target: CopyOut, len: usize },
-    Fetched { counter: Arc<OpCounter>, by: FetchedBy },
+    Count {
+        counter: Arc<OpCounter>,
+        local: bool,
+    },
+    /// The device used memory outside segments, which was registered for it.
+    Held {
+        counter: Arc<OpCounter>,
+        held: Held,
+    },
+    CopyOut {
+        counter: Arc<OpCounter>,
+        target: CopyOut,
+        len: usize,
+    },
+    Fetched {
+        counter: Arc<OpCounter>,
+        by: FetchedBy,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

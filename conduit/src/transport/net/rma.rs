@@ -1,4 +1,5 @@
-//! Puts and gets in pieces: inline, through a send buffer, or straight from and to the own segment.
+//! Puts and gets in pieces: inline, through a send buffer, or straight from and to the own segment
+//! or other memory that is registered for it.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use super::am::header::BUFFER;
 use super::context::NetContext;
 use super::error::Error;
 use super::memory::buffers::RESERVED_BUFFERS;
+use super::memory::cache::{Entries, Held};
 use super::memory::pool::{RawTarget, RemoteInbox};
 use super::peer::Peer;
 use super::pending_ops::{OnComplete, OpKind, PendingOp};
@@ -21,13 +23,17 @@ use crate::transport::op_counter::OpCounter;
 /// pieces aligned.
 const PIECE: u32 = 1 << 30;
 
+/// Up to so many bytes are copied rather than looked up among registered memory: the copy costs
+/// less (`docs/design/memory.md` has the figures).
+pub(super) const COPIED: usize = 16 << 10;
+
 /// One-sided operations leave room for messages that others wait for.
 pub(super) const RESERVE: Reserve =
     Reserve { queue_pair: RESERVED_SQ_SLOTS, completion_queue: RESERVED_CQ_SLOTS };
 
-/// The local end of a put, and how much of it was posted. Memory outside attached segments is
-/// copied while the put is posted; memory inside is read by the device until the operation is
-/// locally complete.
+/// The local end of a put, and how much of it was posted. The device reads it until the operation
+/// is locally complete, unless it was copied while the put was posted (memory outside segments in
+/// pieces of at most [`COPIED`]).
 #[derive(Debug)]
 pub(crate) struct RawSource<'a> {
     bytes: &'a [u8],
@@ -42,8 +48,8 @@ impl<'a> RawSource<'a> {
     }
 
     /// As [`RawSource::new`], for a caller that wants its memory back when all is posted: up to
-    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT` memory inside segments is copied too. Beyond that the
-    /// counter says when it is free.
+    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT` everything is copied. Beyond that the counter says when it
+    /// is free.
     pub(crate) const fn at_once(bytes: &'a [u8]) -> Self {
         Self { bytes, done: 0, at_once: true }
     }
@@ -83,6 +89,24 @@ impl<'a> OneSided<'a> {
         let rail = via.connection.rail;
         let lkey = self.0.segments.own_key((rail, &self.0.rails[rail]), address, len)?;
         Some(Sge { addr: address as u64, len: self.piece_len(via, len), lkey })
+    }
+
+    /// Registered parts of memory outside segments that begin at `address`, and how many bytes they
+    /// have; `None`: the transfer is copied.
+    #[inline(never)]
+    fn held_parts(
+        self,
+        via: Via<'a>,
+        (address, len): (usize, usize),
+        write: bool,
+    ) -> Option<(Held, Entries, usize)> {
+        let rail = &self.0.rails[via.connection.rail];
+        let len = self.piece_len(via, len) as usize;
+        let reads = if write { rail.device.caps().max_sge_rd } else { u32::MAX };
+        let most = rail.entries().min(reads) as usize;
+        let (held, parts) = self.0.memory.hold(via.connection.rail, (address, len), write, most)?;
+        let len = parts.iter().map(|part| part.len as usize).sum();
+        Some((held, parts, len))
     }
 
     /// A send buffer that `fill` has seen, lent, and its first `len` bytes as the device sees them.
@@ -153,6 +177,15 @@ impl<'a> OneSided<'a> {
             let sent = self.post(piece, to, Data::Gather(&[own]), (true, None), end(true))?;
             return Ok(posted(sent, own.len as usize));
         }
+        // A Long that stalls gives its payload back while parts of it are under way.
+        let copy = copy || len <= COPIED || piece.kind != OpKind::Put;
+        if let Some((held, parts, len)) =
+            if copy { None } else { self.held_parts(via, (address, len), false) }
+        {
+            let end = OnComplete::Held { counter: Arc::clone(piece.counter), held };
+            let sent = self.post(piece, to, Data::Gather(&parts), (true, None), end)?;
+            return Ok(posted(sent, len));
+        }
         let len = len.min(BUFFER);
         let fill = |buffer: &mut [u8]| buffer[..len].copy_from_slice(&bytes[..len]);
         let Some((index, part)) = self.buffer_part(via, &slots, len, fill) else { return Ok(0) };
@@ -170,6 +203,13 @@ impl<'a> OneSided<'a> {
             let end = OnComplete::Count { counter, local: true };
             let data = Data::Gather(&[own]);
             (self.post(piece, from, data, (true, None), end)?, own.len as usize)
+        } else if let Some((held, parts, len)) = if into.left <= COPIED {
+            None
+        } else {
+            self.held_parts(via, (into.address(), into.left), true)
+        } {
+            let end = OnComplete::Held { counter, held };
+            (self.post(piece, from, Data::Gather(&parts), (true, None), end)?, len)
         } else {
             let len = into.left.min(BUFFER);
             let buffer = self.buffer_part(via, &slots, len, |_| {});

@@ -28,6 +28,7 @@ use super::links::Links;
 use super::peer::Peer;
 use super::rail::Rail;
 use super::settings::{PollMode, ThreadSettings};
+use crate::sys::block_signals;
 use crate::transport::message::Sink;
 
 pub(crate) type SharedSink = Arc<dyn Sink + Send + Sync>;
@@ -173,17 +174,6 @@ impl Threads {
             }
         }
     }
-}
-
-/// Signals are for the client's threads.
-fn block_signals() {
-    use nix::sys::signal::Signal::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
-    let mut set = nix::sys::signal::SigSet::all();
-    // A fault of this thread must still be seen as one.
-    for fault in [SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT] {
-        set.remove(fault);
-    }
-    let _ = set.thread_block();
 }
 
 fn readable(fd: BorrowedFd<'_>) -> PollFd<'_> {

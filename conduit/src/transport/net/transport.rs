@@ -102,7 +102,8 @@ impl NetTransport {
             page: Arc::clone(services.node_shm()),
             slot: place.local,
         };
-        let settings = NetSettings::of(table, env).map_err(Error::from)?;
+        let mut settings = NetSettings::of(table, env).map_err(Error::from)?;
+        settings.registration.locals = place.locals;
         let common = Common { max_segment, neighbourhood_max };
         let (plan, max_segment) = open::plan(&settings, &members, common, services)?;
         Ok(Some(Self::with_plan(settings, plan, max_segment, members, services)?))
@@ -296,6 +297,7 @@ impl NetTransport {
             }
         }
         self.threads.stop();
+        self.context.memory.close();
     }
 
     /// Peers that something was sent to or came from, ascending.

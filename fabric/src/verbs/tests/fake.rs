@@ -294,6 +294,19 @@ fn registration_is_tried_again_and_its_refusal_explained() {
     drop(Memory::new(&*device, 64));
     assert_eq!((fake.get("registrations"), fake.get("access")), (4, 15));
 
+    // SAFETY: nothing reads or writes through the fake.
+    let all = |write| unsafe { device.register_all_memory(write) };
+    drop(all(false).expect("to read"));
+    assert_eq!(fake.get("access"), 64);
+    drop(all(true).expect("to write"));
+    assert_eq!((fake.get("registrations"), fake.get("access")), (6, 65));
+    fake.set("registrations", 4);
+    fake.set("odp", 0);
+    // SAFETY: as above.
+    let without = unsafe { fake.device().register_all_memory(true) }.expect_err("it cannot");
+    assert!(matches!(without, Error::Unsupported { .. }), "{without}");
+    fake.set("odp", 1);
+
     let mut word = [0_u64; 8];
     let base = NonNull::from(&mut word).cast::<u8>();
     // SAFETY: nothing reads or writes through the fake, and every one is refused.

@@ -1,4 +1,7 @@
-//! Registered memory: message buffers, segments, targets of gets.
+//! Registered memory: message buffers, segments, targets of gets, memory of the program.
 
 pub(crate) mod buffers;
+pub(crate) mod cache;
 pub(crate) mod pool;
+pub(crate) mod regions;
+pub(crate) mod watch;

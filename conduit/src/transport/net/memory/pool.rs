@@ -1,4 +1,4 @@
-//! Registered memory: the only module of the network with unsafe code.
+//! Registered memory: all of it that is named by address.
 
 #![allow(unsafe_code, reason = "memory that devices and peers read and write")]
 
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric::{Access, Device, Region, Sge};
 
+use super::regions::Span;
 use crate::sys::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::transport::net::credits::Permits;
 use crate::transport::net::error::Error;
@@ -176,6 +177,53 @@ impl CopyOut {
         // until the operation, of which this is a part, is complete; `bytes` is a buffer of the
         // pool.
         unsafe { self.at.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), len) };
+    }
+}
+
+/// Registers pages of the program for transfers that it asks for: the device reads them, or writes
+/// to them if `write`, for those alone.
+pub(crate) fn register_for_transfers(
+    device: &dyn Device,
+    span: Span,
+    write: bool,
+) -> Result<Arc<dyn Region>, fabric::Error> {
+    let access = if write { Access::LOCAL_WRITE } else { Access::NONE };
+    let address = |at| NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(at));
+    let base = usize::try_from(span.from).ok().and_then(address).unwrap_or(NonNull::dangling());
+    let len = usize::try_from(span.len()).unwrap_or(usize::MAX);
+    // SAFETY: no peer has a right to the region. A request of this rank that names it is part of a
+    // put or get, whose memory the program keeps mapped (a target also writable and alone) until
+    // it is complete: the lifetime of the source, and the promise of `RawTarget::new`.
+    unsafe { device.register(base, len, access) }
+}
+
+/// As [`register_for_transfers`], all memory of the process at once.
+pub(crate) fn register_all_for_transfers(
+    device: &dyn Device,
+    write: bool,
+) -> Result<Arc<dyn Region>, fabric::Error> {
+    // SAFETY: as for `register_for_transfers`.
+    unsafe { device.register_all_memory(write) }
+}
+
+/// Memory that is registered to see whether that is possible, and used by nobody.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    /// Dropped before the mapping.
+    _regions: Vec<Arc<dyn Region>>,
+    _memory: Mapping,
+}
+
+impl Trial {
+    /// `None`: the system or a device refuses.
+    pub(crate) fn pin(devices: &[Arc<dyn Device>], len: u64) -> Option<Self> {
+        let memory = Mapping::new(usize::try_from(len).ok()?).ok()?;
+        // SAFETY: mapped until after the region; nobody else knows it.
+        let pin = |one: &Arc<dyn Device>| unsafe {
+            one.register(memory.base, memory.len, Access::NONE).ok()
+        };
+        let regions = devices.iter().map(pin).collect::<Option<_>>()?;
+        Some(Self { _regions: regions, _memory: memory })
     }
 }
 

@@ -8,8 +8,9 @@ use settings::{Env, Values};
 
 use super::port_family::Family;
 use super::{
-    ConnectSettings, DepthSettings, Error, FabricChoice, NetSettings, PollMode, PortSettings,
-    SharedReceive, SoftAddress, SoftSettings, ThreadSettings, Timing, Total,
+    ConnectSettings, DepthSettings, Error, FabricChoice, NetSettings, Paging, PinnedMemory,
+    PollMode, PortSettings, Registration, SharedReceive, SoftAddress, SoftSettings, ThreadSettings,
+    Timing, Total,
 };
 
 /// Greatest ACK timeout exponent of a queue pair.
@@ -26,7 +27,6 @@ const MOST_QPS: i64 = 64;
 impl NetSettings {
     /// Reads the table's values; `env` gives the members of the port family, which have no rows.
     pub(crate) fn of(table: &Values, env: &Env) -> Result<Self, Error> {
-        refuse(table)?;
         let mut builder = SettingsBuilder { table, warnings: Vec::new() };
         let (inline, xrc) = ("GASNET_INLINESEND_LIMIT", "GASNET_USE_XRC");
         let settings = Self {
@@ -47,21 +47,15 @@ impl NetSettings {
             put_bounce: table.size("GASNET_NONBULKPUT_BOUNCE_LIMIT"),
             gather_min: u32::try_from(table.size_or_code("GASNET_AM_GATHER_MIN")).ok(),
             depths: builder.depths(),
+            registration: Registration::of(table),
+            odp: Paging::of(table),
+            pinned: PinnedMemory::of(table, env),
             xrc: table.bool(xrc),
             xrc_is_set: table.is_set(xrc),
             warnings: Vec::new(),
         };
         Ok(Self { warnings: builder.warnings, ..settings })
     }
-}
-
-/// What this version cannot do and must not pretend to.
-fn refuse(table: &Values) -> Result<(), Error> {
-    if table.bool("GASNET_USE_ODP") {
-        let problem = "this version registers segments as a whole and has no paging on demand; unset it or set it to 0".to_owned();
-        return Err(Error::Variable { name: "GASNET_USE_ODP", problem });
-    }
-    Ok(())
 }
 
 fn soft(table: &Values) -> Result<SoftSettings, Error> {

@@ -4,7 +4,9 @@
 
 mod builder;
 mod connect;
+mod pinned;
 pub(crate) mod port_family;
+mod registration;
 pub(crate) mod sizes;
 mod soft;
 #[cfg(test)]
@@ -17,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use settings::Nodes;
 
 pub(crate) use self::connect::{Agreement, ConnectSettings, ConnectWays, Timing, is_per_rank};
+pub(crate) use self::pinned::PinnedMemory;
 use self::port_family::Family;
+pub(crate) use self::registration::{Paging, Registration};
 pub(crate) use self::sizes::{DepthSettings, SharedReceive, Total};
 pub(crate) use self::soft::{SoftAddress, SoftSettings};
 
@@ -128,6 +132,9 @@ pub(crate) struct NetSettings {
     /// `GASNET_AM_GATHER_MIN`: the least payload that is gathered, in bytes; `None` never gathers.
     pub gather_min: Option<u32>,
     pub depths: DepthSettings,
+    pub registration: Registration,
+    pub odp: Paging,
+    pub pinned: PinnedMemory,
     /// `GASNET_USE_XRC`: connections are shared where that is possible.
     pub xrc: bool,
     /// Whether the user set it, so that a refusal is worth a line.

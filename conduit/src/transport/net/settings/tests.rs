@@ -119,7 +119,6 @@ fn codes_mean_what_the_documents_say() {
 #[test]
 fn what_cannot_be_is_refused_by_name() {
     for (name, value, problem) in [
-        ("GASNET_USE_ODP", "1", "no paging on demand"),
         ("GASNET_IBV_PKEY", "0x8001", "membership bit"),
         ("GASNET_IBV_SOFT_ADDRESS", "10.0.0.1/33", "\"33\""),
         ("GASNET_IBV_SOFT_ADDRESS", "somewhere", "such as 10.1.2.3"),

@@ -13,7 +13,7 @@ use crate::transport::net::settings::FabricChoice;
 use crate::transport::net::settings::sizes::DeviceLimits;
 
 /// Bytes of a rank's record: more than any record takes.
-const RECORD: usize = 72;
+const RECORD: usize = 88;
 
 /// Random bytes of rank 0: only who has them may talk to this job.
 pub(crate) type Key = [u8; 16];
@@ -26,6 +26,10 @@ pub(crate) struct FabricCaps {
     pub(crate) fabric: FabricChoice,
     pub(crate) adapter: bool,
     pub(crate) limits: DeviceLimits,
+    /// Largest segment that adapters let the ranks of its host register, if it has asked.
+    pub(crate) pinnable: Option<u64>,
+    /// Its adapters page memory in on demand.
+    pub(crate) pages: bool,
     /// Its host, as far as it knows.
     pub(crate) address: Option<IpAddr>,
 }
@@ -47,6 +51,10 @@ impl FabricCaps {
 pub(crate) struct JobFabricCaps {
     table: Shared,
     pub(crate) max_segment: u64,
+    /// Largest segment that all can register with adapters.
+    pub(crate) pinnable: u64,
+    /// Ranks whose adapters do not page memory in on demand.
+    pub(crate) without_paging: Vec<Rank>,
     pub(crate) key: Key,
     pub(crate) without_adapter: Option<Rank>,
     /// What the adapters of all ranks can do.
@@ -67,6 +75,8 @@ impl JobFabricCaps {
         let mut all = Self {
             table: Shared::Owned(Vec::new()),
             max_segment: mine.common.max_segment,
+            pinnable: u64::MAX,
+            without_paging: Vec::new(),
             key: mine.key,
             without_adapter: None,
             limits: mine.limits,
@@ -81,6 +91,10 @@ impl JobFabricCaps {
             }
             all.max_segment = all.max_segment.min(theirs.common.max_segment);
             all.limits = all.limits.least(theirs.limits);
+            all.pinnable = all.pinnable.min(theirs.pinnable.unwrap_or(u64::MAX));
+            if !theirs.pages {
+                all.without_paging.push(rank);
+            }
             if rank == Rank(0) {
                 all.key = theirs.key;
             }

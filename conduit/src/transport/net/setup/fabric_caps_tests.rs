@@ -11,6 +11,8 @@ fn fabric_caps(rank: u8) -> FabricCaps {
         fabric: FabricChoice::Auto,
         adapter: true,
         limits: DeviceLimits { max_cqe: 100, max_qp_wr: 200, max_srq_wr: 300 },
+        pinnable: None,
+        pages: rank != 2,
         address: Some(IpAddr::from([10, 0, 0, rank])),
     }
 }
@@ -26,11 +28,13 @@ fn the_least_of_all_counts_and_the_key_of_rank_0() {
     all[1].common.max_segment = 4096;
     all[2].limits.max_qp_wr = 7;
     all[1].address = None;
+    (all[0].pinnable, all[2].pinnable) = (Some(1 << 20), Some(1 << 16));
     for me in 0..3 {
         let seen = read(&all, me).unwrap();
         assert_eq!((seen.max_segment, seen.key), (4096, [1; 16]));
         assert_eq!(seen.limits, DeviceLimits { max_cqe: 100, max_qp_wr: 7, max_srq_wr: 300 });
         assert_eq!(seen.without_adapter, None);
+        assert_eq!((seen.pinnable, &seen.without_paging[..]), (1 << 16, &[Rank(1)][..]));
         let addresses: Vec<_> = seen.addresses().collect();
         assert_eq!(addresses, [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 3])]);
     }
@@ -82,6 +86,7 @@ proptest! {
         limits in any::<[u32; 3]>(),
         fabric in 0usize..3,
         ip in proptest::option::of(any::<std::net::Ipv6Addr>()),
+        (pinnable, pages) in any::<(Option<u64>, bool)>(),
     ) {
         let (max_segment, neighbourhood_max, key, adapter) = words;
         let [max_cqe, max_qp_wr, max_srq_wr] = limits;
@@ -91,6 +96,8 @@ proptest! {
             fabric: [FabricChoice::Auto, FabricChoice::Verbs, FabricChoice::Soft][fabric],
             adapter,
             limits: DeviceLimits { max_cqe, max_qp_wr, max_srq_wr },
+            pinnable,
+            pages,
             address: ip.map(IpAddr::from),
         };
         let bytes = records::write(&written, RECORD).unwrap();

@@ -2,8 +2,11 @@
 //!
 //! * `fabric_caps`: what every rank tells all others before a fabric is chosen. `open`: the choice,
 //!   ports, sizes.
+//! * `pinnable`: how large a segment may be.
 //! * `start`: ranks are connected.
 
 mod fabric_caps;
 pub(super) mod open;
+mod pinnable;
+mod pinnable_file;
 pub(super) mod start;

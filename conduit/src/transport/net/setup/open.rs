@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use bootstrap::{Bootstrap, Rank};
 use fabric::soft::{self, SoftConfig};
-use fabric::{Fabric, Mtu};
+use fabric::{Device, Fabric, Mtu};
 use settings::log::RANK;
 use settings::say;
 
 use super::fabric_caps::{FabricCaps, JobFabricCaps, Key};
+use super::pinnable::{Asker, largest_segment};
 use crate::transport::net::am::header::MAX_RANKS;
 use crate::transport::net::error::Error;
 use crate::transport::net::members::{Common, Members};
@@ -19,7 +20,9 @@ use crate::transport::net::plan::{NetPlan, RailPlan};
 use crate::transport::net::ports::choice::{Devices, choose};
 use crate::transport::net::ports::{Rail, Selection};
 use crate::transport::net::settings::sizes::{DeviceLimits, INTERNAL_RECEIVES, Job, Sizes};
-use crate::transport::net::settings::{FabricChoice, NetSettings, PortSettings, SoftAddress};
+use crate::transport::net::settings::{
+    FabricChoice, NetSettings, Paging, PortSettings, SoftAddress,
+};
 
 /// An opened fabric with the ports that this rank uses.
 struct Opened {
@@ -147,12 +150,18 @@ fn opened(
         fabric: settings.fabric,
         adapter: usable.is_some(),
         limits: usable.map_or(DeviceLimits::NONE, limits_of_ports),
+        pinnable: usable.and_then(|usable| pinnable(settings, usable, services)),
+        pages: usable.is_some_and(|usable| devices_of(usable).all(|one| one.caps().odp)),
         address: address.as_ref().ok().copied().flatten(),
     };
     let fabric_caps = JobFabricCaps::exchange(members.rank, &mine, services)?;
     let mut reason = None;
     match (verbs, fabric_caps.without_adapter) {
-        (Some(Ok(verbs)), None) => return Ok((verbs, fabric_caps.limits, fabric_caps.max_segment)),
+        (Some(Ok(verbs)), None) => {
+            say_lack_of_paging(settings.odp, members, &fabric_caps.without_paging, &verbs);
+            let max_segment = fabric_caps.max_segment.min(fabric_caps.pinnable);
+            return Ok((verbs, fabric_caps.limits, max_segment));
+        }
         (Some(Ok(_)), Some(rank)) => reason = Some(format!("rank {rank} has no usable adapter")),
         (Some(Err(problem)), _) => reason = Some(problem),
         (None, _) => {}
@@ -169,6 +178,43 @@ fn opened(
     // Software devices can do the same everywhere.
     let limits = limits_of_ports(&soft);
     Ok((soft, limits, fabric_caps.max_segment))
+}
+
+/// Devices that this rank uses.
+fn devices_of(opened: &Opened) -> impl Iterator<Item = &Arc<dyn Device>> {
+    let rails = opened.selection.rails.iter();
+    rails.filter_map(|rail| opened.devices.open.get(rail.device)?.as_ref())
+}
+
+/// The largest segment that ranks of this host can register; one of them asks.
+fn pinnable(settings: &NetSettings, opened: &Opened, services: &mut dyn Bootstrap) -> Option<u64> {
+    let place = services.rank_info();
+    let mut devices: Vec<Arc<dyn Device>> = devices_of(opened).cloned().collect();
+    devices.dedup_by(|one, other| Arc::ptr_eq(one, other));
+    let asker = Asker { locals: place.locals, speaks: place.rank == Rank(0) };
+    (place.local == 0).then(|| largest_segment(&settings.pinned, &devices, asker))
+}
+
+/// What is said where adapters do not page memory in on demand.
+fn say_lack_of_paging(odp: Paging, members: &Members, without: &[Rank], opened: &Opened) {
+    if !odp.on || !odp.is_set || without.is_empty() || odp.verbose == 0 {
+        return;
+    }
+    if members.rank == Rank(0) {
+        let (count, size) = (without.len(), members.size);
+        let list = || without.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let which = if odp.verbose >= 2 { format!(" ({})", list()) } else { String::new() };
+        say!(
+            INFO,
+            RANK,
+            "{count} of {size} ranks{which} have adapters without paging on demand (ODP) and register memory instead; GASNET_ODP_VERBOSE=0 hides this line"
+        );
+    }
+    if odp.verbose >= 3 && without.contains(&members.rank) {
+        let lacks = devices_of(opened).filter(|one| !one.caps().odp);
+        let names: Vec<&str> = lacks.map(|one| one.info().name.as_str()).collect();
+        say!(INFO, RANK, "rank {}: no paging on demand on {}", members.rank, names.join(", "));
+    }
 }
 
 fn open_software(

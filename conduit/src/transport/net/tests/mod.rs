@@ -4,6 +4,7 @@
 mod atomics;
 mod fake;
 mod messages;
+mod outside;
 mod rma;
 mod small;
 mod storms;
@@ -86,6 +87,8 @@ struct Kind {
     per_host: u32,
     /// `GASNET_USE_XRC`.
     xrc: bool,
+    /// `GASNET_USE_FIREHOSE`.
+    registers: bool,
 }
 
 const PLAIN: Kind = Kind {
@@ -100,6 +103,7 @@ const PLAIN: Kind = Kind {
     fake: false,
     per_host: 1,
     xrc: false,
+    registers: true,
 };
 
 /// With the smallest queues, and nothing inline.
@@ -180,6 +184,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 settings.connect.at_start = !kind.dynamic;
                 settings.connect.dynamic = kind.dynamic || kind.both;
                 settings.xrc = kind.xrc;
+                settings.registration.on = kind.registers;
                 settings.inline = kind.inline;
                 settings.gather_min = kind.gather_min;
                 settings.connect.file_out = kind.file_out.map(Into::into);

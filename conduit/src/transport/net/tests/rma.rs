@@ -10,33 +10,38 @@ const SEGMENT: usize = 8 << 20;
 const REMOTE: usize = 1 << 20;
 const OWN: usize = 4 << 20;
 
-fn finish(member: &Member<'_>, counter: &Arc<OpCounter>, mut post: impl FnMut() -> Sent) {
+/// The network of a member, and where its arrivals are counted: what threads can share.
+pub(super) type By<'a> = (&'a NetTransport, &'a AtomicU32);
+
+fn finish((net, met): By<'_>, counter: &Arc<OpCounter>, mut post: impl FnMut() -> Sent) {
     let begin = Instant::now();
-    while post() == Sent::Full {
-        let _ = member
-            .net
-            .poll::<Par, _>(&TestSink(&member.met, &|_| {}), Poll::All)
-            .expect("open")
-            .expect("poll");
+    let mut posted = false;
+    while !posted || !counter.is_complete() {
+        posted = posted || post() == Sent::Yes;
+        let _ =
+            net.poll::<Par, _>(&TestSink(met, &|_| {}), Poll::All).expect("open").expect("poll");
         assert!(begin.elapsed() < PATIENCE);
     }
-    member.poll_until(&|_| {}, || counter.is_complete());
     assert!(counter.is_local_complete());
 }
 
-fn put(member: &Member<'_>, to: Rank, offset: usize, bytes: &[u8]) {
+pub(super) fn put_by(by: By<'_>, to: Rank, offset: usize, bytes: &[u8]) {
     let counter = Arc::new(OpCounter::default());
     let mut source = RawSource::new(bytes);
-    finish(member, &counter, || {
-        member.net.put((to, offset as u64), &mut source, &counter).expect("put")
-    });
+    finish(by, &counter, || by.0.put((to, offset as u64), &mut source, &counter).expect("put"));
 }
 
-fn get(member: &Member<'_>, from: Rank, offset: usize, mut into: RawTarget) {
+pub(super) fn get_by(by: By<'_>, from: Rank, offset: usize, mut into: RawTarget) {
     let counter = Arc::new(OpCounter::default());
-    finish(member, &counter, || {
-        member.net.get((from, offset as u64), &mut into, &counter).expect("get")
-    });
+    finish(by, &counter, || by.0.get((from, offset as u64), &mut into, &counter).expect("get"));
+}
+
+pub(super) fn put(member: &Member<'_>, to: Rank, offset: usize, bytes: &[u8]) {
+    put_by((member.net, &member.met), to, offset, bytes);
+}
+
+pub(super) fn get(member: &Member<'_>, from: Rank, offset: usize, into: RawTarget) {
+    get_by((member.net, &member.met), from, offset, into);
 }
 
 pub(super) fn all_sizes(kind: &Kind) {
@@ -201,7 +206,7 @@ fn parts(kind: &Kind) {
                 let sources: Vec<_> = (0..count).map(|part| memory.part(far(part), len)).collect();
                 let counter = Arc::new(OpCounter::default());
                 let place = (peer, REMOTE as u64 + 5);
-                finish(member, &counter, || {
+                finish((member.net, &member.met), &counter, || {
                     member.net.put_parts(place, &sources, &counter).expect("put")
                 });
                 get(member, peer, REMOTE + 5, side.target(0, (count * len).min(1 << 16)));
@@ -213,7 +218,7 @@ fn parts(kind: &Kind) {
                     .collect();
                 assert!(targets.iter().all(|part| member.net.covers(*part)));
                 let counter = Arc::new(OpCounter::default());
-                finish(member, &counter, || {
+                finish((member.net, &member.met), &counter, || {
                     member.net.get_parts(place, &targets, &counter).expect("get")
                 });
                 for (at, from) in places {

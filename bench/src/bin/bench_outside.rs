@@ -1,0 +1,111 @@
+//! Puts and gets of 1 MB from and to memory inside and outside the segment. Usage, on 2 ranks of a
+//! job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_outside SAMPLES [COUNT]`
+//!
+//! COUNT is how many transfers a sample has. Prints `KEY VALUE` lines, MB/s of a flood: `in_*` the
+//! segment, `out_*` memory that was transferred before, `first_*` memory that never was (filled
+//! before the clock starts); and `in_put_SIZE_us` and so on: microseconds of a put or get of that
+//! size that waits for its end.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use bench::arena::{Arena, Result};
+use gasnet_ibv::{BarrierFlags, Client, Flags, LocalCompletion, Operations, Rank, Seq};
+use testkit::report::show;
+
+/// Bytes of a transfer.
+const LEN: usize = 1 << 20;
+/// Transfers that are under way together.
+const WINDOW: usize = 8;
+/// Sizes of single puts, around the limit up to which they are copied.
+const SIZES: [usize; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (samples, count): (usize, usize) = match args.as_slice() {
+        [samples] => (samples.parse()?, 128),
+        [samples, count] => (samples.parse()?, count.parse()?),
+        _ => return Err("usage: bench_outside SAMPLES [COUNT]".into()),
+    };
+    let client = Client::<Seq>::init("bench_outside")?;
+    let segment = client.attach_segment(((WINDOW + 1) * LEN) as u64)?;
+    let mut own = Arena::of(&segment)?;
+    client.barrier(0, BarrierFlags::ANONYMOUS)?;
+    if client.rank() == Rank(0) {
+        // The first sample makes every page resident.
+        for sample in 0..=samples {
+            let lines = measure(&client, &mut own, count / WINDOW)?;
+            if sample > 0 {
+                show(&lines);
+            }
+        }
+    }
+    client.barrier(0, BarrierFlags::ANONYMOUS)?;
+    client.exit(0)
+}
+
+/// MB/s of `rounds` times [`WINDOW`] transfers.
+#[expect(clippy::cast_precision_loss, reason = "a quotient for people")]
+fn speed(rounds: usize, mut round: impl FnMut(usize) -> Result<()>) -> Result<f64> {
+    let begin = Instant::now();
+    for number in 0..rounds {
+        round(number)?;
+    }
+    Ok((rounds * WINDOW * LEN) as f64 / 1e6 / begin.elapsed().as_secs_f64())
+}
+
+fn puts(client: &Client<Seq>, from: &[u8]) -> Result<()> {
+    client.scope(|scope| -> Result<()> {
+        for part in from.chunks(LEN) {
+            let part = black_box(part);
+            let _ = scope.put_nbi(Rank(1), 0, part, LocalCompletion::Defer, Flags::NONE)?;
+        }
+        Ok(scope.nbi_wait(Operations::ALL)?)
+    })?
+}
+
+fn gets(client: &Client<Seq>, into: &mut [u8]) -> Result<()> {
+    client.scope(|scope| -> Result<()> {
+        for part in into.chunks_mut(LEN) {
+            let _ = scope.get_nbi(Rank(1), 0, part, Flags::NONE)?;
+        }
+        Ok(scope.nbi_wait(Operations::ALL)?)
+    })?
+}
+
+fn measure(client: &Client<Seq>, own: &mut Arena, rounds: usize) -> Result<String> {
+    const ALL: usize = WINDOW * LEN;
+    let mut lines = String::new();
+    let mut say = |key: &str, value: f64| lines.push_str(&format!("{key} {value:.2}\n"));
+    say("in_put_mbps", speed(rounds, |_| puts(client, own.bytes(LEN, ALL)))?);
+    say("in_get_mbps", speed(rounds, |_| gets(client, own.bytes_mut(LEN, ALL)))?);
+    let fresh = vec![1_u8; rounds * ALL];
+    let part = |number: usize| number * ALL..(number + 1) * ALL;
+    say("first_put_mbps", speed(rounds, |number| puts(client, &fresh[part(number)]))?);
+    say("out_put_mbps", speed(rounds, |number| puts(client, &fresh[part(number)]))?);
+    let mut fresh = vec![2_u8; rounds * ALL];
+    say("first_get_mbps", speed(rounds, |number| gets(client, &mut fresh[part(number)]))?);
+    say("out_get_mbps", speed(rounds, |number| gets(client, &mut fresh[part(number)]))?);
+    for size in SIZES {
+        let kib = size >> 10;
+        let put = |from: &[u8]| single(|| Ok(client.put(Rank(1), 0, black_box(from))?));
+        say(&format!("in_put_{kib}K_us"), put(own.bytes(LEN, size))?);
+        say(&format!("out_put_{kib}K_us"), put(&fresh[..size])?);
+        let get = |into: &mut [u8]| single(|| Ok(client.get(Rank(1), 0, black_box(&mut *into))?));
+        say(&format!("in_get_{kib}K_us"), get(own.bytes_mut(LEN, size))?);
+        say(&format!("out_get_{kib}K_us"), get(&mut fresh[..size])?);
+    }
+    Ok(lines)
+}
+
+/// Median of the times of calls, microseconds.
+fn single(mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut times = Vec::new();
+    for _ in 0..500 {
+        let begin = Instant::now();
+        call()?;
+        times.push(begin.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times.get(250).ok_or("no times")?.as_secs_f64() * 1e6)
+}

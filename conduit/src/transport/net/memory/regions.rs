@@ -1,0 +1,327 @@
+//! Which memory outside segments is registered: pure, no device and no clock inside.
+//!
+//! Addresses are cut at the multiples of a *block*, the size of the largest region. Inside a block
+//! regions are runs of whole pages that neither overlap nor touch: one that is missing is made
+//! together with what it overlaps or touches, so that transfers at any alignment soon hit. A
+//! region that nobody uses stays, in the order of its last use; the one that was not used for
+//! longest gives way when there is no room (*victims*).
+//!
+//! Nothing here allocates or frees memory after `new`: whoever holds the lock around this must not
+//! wait for the end of an `munmap` (`watch.rs`).
+
+/// Whole pages: addresses from `from` up to `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+impl Span {
+    pub(crate) const fn len(self) -> u64 {
+        self.to.saturating_sub(self.from)
+    }
+
+    const fn overlaps(self, other: Self) -> bool {
+        self.from < other.to && other.from < self.to
+    }
+
+    const fn covers(self, other: Self) -> bool {
+        self.from <= other.from && other.to <= self.to
+    }
+}
+
+/// How much may be registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) page: u64,
+    /// Bytes of the largest region: a power of two, at least a page.
+    pub(crate) block: u64,
+    pub(crate) bytes: u64,
+    pub(crate) regions: u32,
+}
+
+impl Limits {
+    /// The whole pages of `len` bytes from `address` on that are in the block where they begin;
+    /// `None` where addresses wrap.
+    pub(crate) fn first_block(&self, address: u64, len: u64) -> Option<Span> {
+        let end = address.checked_add(len)?.checked_next_multiple_of(self.page)?;
+        let from = address & !(self.page - 1);
+        let block_end = (from & !(self.block - 1)).checked_add(self.block)?;
+        Some(Span { from, to: end.min(block_end) })
+    }
+}
+
+/// Marks the end of a list.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Slot<T> {
+    span: Span,
+    write: bool,
+    users: u32,
+    /// Found by look-ups; else it goes as soon as nobody uses it.
+    live: bool,
+    previous: u32,
+    next: u32,
+    value: Option<T>,
+}
+
+/// What has to be done for a region that is missing.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Plan<T> {
+    /// There is room: register this, for writing or not.
+    Register(Span, bool),
+    /// First deregister this one.
+    Evict(Span, T),
+    /// Everything is in use.
+    Full,
+}
+
+/// Regions with what was made of each.
+#[derive(Debug)]
+pub(crate) struct Regions<T> {
+    limits: Limits,
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    /// Beginnings of live regions in order, with their slots.
+    map: Vec<(u64, u32)>,
+    /// Live regions without users, that of the earliest last use first.
+    oldest: u32,
+    newest: u32,
+    /// Regions that are neither live nor used, linked by `next`.
+    dead: u32,
+    bytes: u64,
+    /// What is being registered, and whether it was forgotten meanwhile.
+    pending: Option<Span>,
+    is_lost: bool,
+}
+
+impl<T> Regions<T> {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let count = limits.regions as usize;
+        let slot = |_| Slot {
+            span: Span { from: 0, to: 0 },
+            write: false,
+            users: 0,
+            live: false,
+            previous: NONE,
+            next: NONE,
+            value: None,
+        };
+        Self {
+            limits,
+            slots: (0..limits.regions).map(slot).collect(),
+            free: (0..limits.regions).rev().collect(),
+            map: Vec::with_capacity(count),
+            oldest: NONE,
+            newest: NONE,
+            dead: NONE,
+            bytes: 0,
+            pending: None,
+            is_lost: false,
+        }
+    }
+
+    /// Regions and bytes that are registered, used or not.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> (usize, u64) {
+        (self.slots.len() - self.free.len(), self.bytes)
+    }
+
+    pub(crate) fn value(&self, slot: u32) -> Option<&T> {
+        self.slots.get(slot as usize)?.value.as_ref()
+    }
+
+    /// The first region that begins after `address`, as a place in the map.
+    fn place(&self, address: u64) -> usize {
+        self.map.partition_point(|(from, _)| *from <= address)
+    }
+
+    /// Holds the live region that covers `span` (which is in one block) for one more user.
+    #[inline]
+    pub(crate) fn hold(&mut self, span: Span, write: bool) -> Option<u32> {
+        let at = self.place(span.from).checked_sub(1)?;
+        let (_, index) = *self.map.get(at)?;
+        let slot = self.slots.get_mut(index as usize)?;
+        if !slot.span.covers(span) || write && !slot.write {
+            return None;
+        }
+        slot.users += 1;
+        if slot.users == 1 {
+            self.unlink(index);
+        }
+        Some(index)
+    }
+
+    /// One user less. A region that nobody will find again comes back to be deregistered.
+    pub(crate) fn release(&mut self, index: u32) -> Option<T> {
+        let slot = self.slots.get_mut(index as usize)?;
+        slot.users = slot.users.checked_sub(1)?;
+        if slot.users > 0 {
+            return None;
+        }
+        if slot.live {
+            self.append(index);
+            return None;
+        }
+        self.vacate(index)
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Some(slot) = self.slots.get(index as usize) else { return };
+        let (previous, next) = (slot.previous, slot.next);
+        match self.slots.get_mut(previous as usize) {
+            Some(slot) => slot.next = next,
+            None => self.oldest = next,
+        }
+        match self.slots.get_mut(next as usize) {
+            Some(slot) => slot.previous = previous,
+            None => self.newest = previous,
+        }
+    }
+
+    fn append(&mut self, index: u32) {
+        let last = std::mem::replace(&mut self.newest, index);
+        match self.slots.get_mut(last as usize) {
+            Some(slot) => slot.next = index,
+            None => self.oldest = index,
+        }
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            (slot.previous, slot.next) = (last, NONE);
+        }
+    }
+
+    /// Empties a slot that is in no list.
+    fn vacate(&mut self, index: u32) -> Option<T> {
+        let slot = self.slots.get_mut(index as usize)?;
+        let value = slot.value.take()?;
+        self.bytes -= slot.span.len();
+        self.free.push(index);
+        Some(value)
+    }
+
+    /// Takes a live region out of the map; what has no users joins the dead.
+    fn remove(&mut self, at: usize) {
+        let (_, index) = self.map.remove(at);
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        slot.live = false;
+        if slot.users == 0 {
+            self.unlink(index);
+            let next = std::mem::replace(&mut self.dead, index);
+            if let Some(slot) = self.slots.get_mut(index as usize) {
+                slot.next = next;
+            }
+        }
+    }
+
+    /// Places in the map: regions for which `is_before` holds come first.
+    fn partition(&self, is_before: impl Fn(Span) -> bool) -> usize {
+        self.map.partition_point(|(_, index)| {
+            self.slots.get(*index as usize).is_some_and(|slot| is_before(slot.span))
+        })
+    }
+
+    /// The region to make for `span`, which no region covers: together with what it overlaps or
+    /// touches in its block, if so much may be registered.
+    fn union(&self, span: Span, write: bool) -> (Span, bool) {
+        let block = span.from & !(self.limits.block - 1);
+        let from = self.partition(|one| one.to < span.from || one.from < block);
+        let to = self.partition(|one| {
+            one.from <= span.to && one.from < block.saturating_add(self.limits.block)
+        });
+        let near = self.map.get(from..to).unwrap_or_default();
+        let all = near.iter().filter_map(|(_, index)| self.slots.get(*index as usize)).fold(
+            (span, write),
+            |(all, write), slot| {
+                let (from, to) = (all.from.min(slot.span.from), all.to.max(slot.span.to));
+                (Span { from, to }, write || slot.write)
+            },
+        );
+        if all.0.len() > self.limits.bytes { (span, write) } else { all }
+    }
+
+    /// What to do next so that `span`, in one block, can be held. One caller at a time.
+    pub(crate) fn plan(&mut self, span: Span, write: bool) -> Plan<T> {
+        let (union, write) = self.union(span, write);
+        if union.len() <= self.limits.bytes {
+            if let Some(dead) = self.take_dead() {
+                return Plan::Evict(dead.0, dead.1);
+            }
+            if !self.free.is_empty() && self.bytes + union.len() <= self.limits.bytes {
+                return Plan::Register(union, write);
+            }
+            if let Some((span, value)) = self.evict() {
+                return Plan::Evict(span, value);
+            }
+        }
+        Plan::Full
+    }
+
+    fn take_dead(&mut self) -> Option<(Span, T)> {
+        let index = self.dead;
+        let slot = self.slots.get(index as usize)?;
+        let span = slot.span;
+        self.dead = slot.next;
+        // Its pages may be those of a live region.
+        let empty = Span { from: span.from, to: span.from };
+        self.vacate(index).map(|value| (empty, value))
+    }
+
+    /// Takes out the region that was not used for longest, with its pages.
+    pub(crate) fn evict(&mut self) -> Option<(Span, T)> {
+        let index = self.oldest;
+        let span = self.slots.get(index as usize)?.span;
+        let at = self.place(span.from).checked_sub(1)?;
+        self.map.remove(at);
+        self.unlink(index);
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            slot.live = false;
+        }
+        self.vacate(index).map(|value| (span, value))
+    }
+
+    /// `span` is about to be registered: [`Regions::forget`] of any of it will count.
+    pub(crate) fn begin(&mut self, span: Span) {
+        (self.pending, self.is_lost) = (Some(span), false);
+    }
+
+    /// Enters a region that was planned, in place of those that it overlaps. It comes back when it
+    /// was forgotten since [`Regions::begin`], or when there is no room.
+    pub(crate) fn insert(&mut self, span: Span, write: bool, value: T) -> Result<(), T> {
+        if self.pending.take() != Some(span) || self.is_lost {
+            return Err(value);
+        }
+        let Some(index) = self.free.pop() else { return Err(value) };
+        self.forget(span);
+        let at = self.place(span.from);
+        self.map.insert(at, (span.from, index));
+        self.bytes += span.len();
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            *slot = Slot {
+                span,
+                write,
+                users: 0,
+                live: true,
+                previous: NONE,
+                next: NONE,
+                value: Some(value),
+            };
+        }
+        self.append(index);
+        Ok(())
+    }
+
+    /// Pages were unmapped, moved or emptied: no region with any of them is found again.
+    pub(crate) fn forget(&mut self, span: Span) {
+        self.is_lost |= self.pending.is_some_and(|pending| pending.overlaps(span));
+        let from = self.partition(|one| one.to <= span.from);
+        let to = self.partition(|one| one.from < span.to);
+        for at in (from..to).rev() {
+            self.remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "regions_tests.rs"]
+mod tests;
