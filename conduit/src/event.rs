@@ -27,6 +27,7 @@ use crate::rma::operations::{Op, OpCounters, Part};
 use crate::rma::remote::RemoteOp;
 use crate::rma::value_bytes;
 use crate::sys;
+use crate::trace::{self, TransferKind};
 use crate::transport::message::{Flags, Outcome};
 use crate::wait::Waiter;
 
@@ -290,6 +291,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             return self.client.put(rank, offset, source).map(|()| Started::Complete);
         };
         let (context, now) = (&self.client.context, local == LocalCompletion::Now);
+        let _span = trace::transfer(TransferKind::Put, call.1, source.len());
         self.counted(remote.call, group, |row| context.put_counted::<M>(remote, row, source, now))
     }
 
@@ -304,6 +306,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             return self.client.get(rank, offset, into).map(|()| Started::Complete);
         };
         let context = &self.client.context;
+        let _span = trace::transfer(TransferKind::Get, call.1, into.len());
         self.counted(remote.call, group, |row| context.get_counted::<M>(remote, row, into))
     }
 

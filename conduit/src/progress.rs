@@ -10,6 +10,7 @@ use crate::barrier::drive::is_driving;
 use crate::error::Error;
 use crate::mode::{Mode, Par};
 use crate::rank::RankContext;
+use crate::trace::{self, Category};
 use crate::transport::message::{Arrived, MessageClass, Sink};
 use crate::transport::net::{self, DeferredThread, Mark, NetTransport, Poll, SharedSink};
 use crate::wait::RECV_POLLS;
@@ -78,7 +79,7 @@ impl RankContext {
         }
         self.shm().budget.end_burst();
         let count = self.poll_shm::<M>();
-        if self.shm().is_asymmetric() {
+        if self.shm().is_asymmetric() && !trace::on(Category::Messages) {
             self.shm().budget.grant_one::<M>();
         }
         if self.calls.has_collectives() {

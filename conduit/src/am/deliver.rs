@@ -13,6 +13,7 @@ use crate::long_payload::LongPayload;
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::token::RawToken;
+use crate::trace::{self, Category};
 use crate::transport::message::{Arrived, ArrivedPayload, MessageClass, Sink};
 use crate::transport::net::Mark;
 use crate::transport::shm::{BurstReader, ShmSink};
@@ -124,9 +125,30 @@ impl RankContext {
         self.check_promise(entry, class, source, args.len());
         let is_long = matches!(payload, ArrivedPayload::Long { .. });
         let token = RawToken::new(self, (source, class), is_long, entry, reply);
-        run::<M>(&token, args, payload);
+        if trace::on(Category::Messages) {
+            self.run_traced::<M>((source, class, handler), &token, args, payload);
+        } else {
+            run::<M>(&token, args, payload);
+        }
         if let Some(deferred) = token.deferred.take() {
             self.flush::<M>(&deferred);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn run_traced<M: Mode>(
+        &self,
+        (source, class, handler): (usize, MessageClass, u8),
+        token: &RawToken<'_>,
+        args: &[i32],
+        payload: ArrivedPayload<'_>,
+    ) {
+        let name = (handler, token.entry.name.as_str());
+        let running = self.trace_handler((source, class), name, &payload);
+        run::<M>(token, args, payload);
+        if let Some(running) = running {
+            trace::handler_ends(&running);
         }
     }
 
@@ -152,7 +174,8 @@ impl RankContext {
         burst: BurstReader<'_>,
         most: usize,
     ) -> usize {
-        let Some(entry) = self.handlers.get(burst.handler()) else { return 0 };
+        let handler = burst.handler();
+        let Some(entry) = self.handlers.get(handler) else { return 0 };
         let Function::Foreign(function) = &entry.function else { return 0 };
         if !function.takes_shorts() {
             return 0;
@@ -163,6 +186,9 @@ impl RankContext {
         self.calls.run_handler::<M>(|| function.run_burst(&mut row));
         let (count, answered) = row.taken();
         drop(row);
+        if trace::on(Category::Messages) {
+            self.trace_burst((source, class), (handler, entry.name.as_str()), count);
+        }
         if !answered {
             self.shm().budget.count_taken(count);
         }

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::handler_index::HandlerIndex;
 use crate::mode::Mode;
 use crate::rank::RankContext;
+use crate::trace::{self, Category};
 use crate::transport::OutsideSegment;
 use crate::transport::limits::{MAX_ARGS, MAX_LONG, max_medium};
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome, ReplyToken};
@@ -92,7 +93,11 @@ impl RankContext {
         args: &[i32],
     ) -> bool {
         let to = (local, MessageClass::Request);
-        self.shm().send_short::<M>(to, handler, args, || self.may_send::<M>())
+        let sent = self.shm().send_short::<M>(to, handler, args, || self.may_send::<M>());
+        if sent && trace::on(Category::Messages) {
+            self.trace_short(local, MessageClass::Request, handler);
+        }
+        sent
     }
 }
 
@@ -113,7 +118,12 @@ impl RankContext {
     #[inline(always)]
     pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
         match self.transport.send::<M>(message) {
-            Ok(sent) => sent,
+            Ok(sent) => {
+                if sent && trace::on(Category::Messages) {
+                    self.trace_sent(message);
+                }
+                sent
+            }
             Err(error) => self.failed_send(&error),
         }
     }
@@ -122,7 +132,12 @@ impl RankContext {
     /// for the reply.
     pub(crate) fn try_reply(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
         match self.transport.reply(token, message) {
-            Ok(sent) => sent,
+            Ok(sent) => {
+                if sent && trace::on(Category::Messages) {
+                    self.trace_sent(message);
+                }
+                sent
+            }
             Err(error) => self.failed_send(&error),
         }
     }

@@ -19,6 +19,7 @@ use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::rma::operations::{Op, OpCounters, Part};
 use crate::sys;
+use crate::trace::{self, Cause};
 use crate::wait::Waiter;
 
 /// The handler of the messages of collectives.
@@ -97,6 +98,7 @@ impl RankContext {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
         let (op, row) = self.begin(call)?;
+        trace::collective();
         let mut table = self.collectives.lock();
         let (mut first, mut tasks) = (None, tasks.peekable());
         while let Some(task) = tasks.next() {
@@ -133,7 +135,7 @@ impl RankContext {
     ) -> Result<(), Error> {
         let Begun { op, row, key } = self.begin_collective::<M>(call, group, task)?;
         let guard = GiveUp(self, key);
-        let mut waiter = Waiter::new();
+        let mut waiter = Waiter::for_cause(Cause::Collective);
         while !row.is_complete(Part::ALL) {
             if self.poll::<M>(call)? > 0 {
                 waiter.progressed();
@@ -333,7 +335,7 @@ impl RankContext {
         if passed() || self.yield_until(|| Ok::<_, Error>(passed()))? {
             return Ok(());
         }
-        let mut waiter = Waiter::new();
+        let mut waiter = Waiter::for_cause(Cause::Collective);
         while !passed() {
             if self.poll::<M>(call)? > 0 {
                 waiter.progressed();

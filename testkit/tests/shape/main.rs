@@ -33,6 +33,7 @@ const CONDUIT: &graph::Layers = &[
         "call_state",
         "wait_mode",
         "data_type",
+        "trace",
     ],
     &["transport"],
     &["exit", "long_payload"],
