@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use bootstrap::Rank;
 
 use super::deferred::Deferred;
+use super::traced;
 use crate::foreign::{ANY_ARGS, Arrival, Foreign, ShortBurst};
 use crate::handler::{Function, Payload, Registered, Role};
 use crate::long_payload::LongPayload;
@@ -125,30 +126,19 @@ impl RankContext {
         self.check_promise(entry, class, source, args.len());
         let is_long = matches!(payload, ArrivedPayload::Long { .. });
         let token = RawToken::new(self, (source, class), is_long, entry, reply);
-        if trace::on(Category::Messages) {
-            self.run_traced::<M>((source, class, handler), &token, args, payload);
-        } else {
-            run::<M>(&token, args, payload);
+        // One call of the handler, whether it is traced or not, so that it is inlined.
+        let running = trace::on(Category::Messages)
+            .then(|| {
+                let name = (handler, entry.name.as_str());
+                self.trace_handler((source, class), name, traced::of_arrived(&payload))
+            })
+            .flatten();
+        run::<M>(&token, args, payload);
+        if let Some(running) = running {
+            trace::handler_ends(&running);
         }
         if let Some(deferred) = token.deferred.take() {
             self.flush::<M>(&deferred);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn run_traced<M: Mode>(
-        &self,
-        (source, class, handler): (usize, MessageClass, u8),
-        token: &RawToken<'_>,
-        args: &[i32],
-        payload: ArrivedPayload<'_>,
-    ) {
-        let name = (handler, token.entry.name.as_str());
-        let running = self.trace_handler((source, class), name, &payload);
-        run::<M>(token, args, payload);
-        if let Some(running) = running {
-            trace::handler_ends(&running);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Messages on their way out: checked once, then sent at once where that is possible, else after
 //! polls.
 
+use super::traced::of_payload;
 use crate::error::Error;
 use crate::handler_index::HandlerIndex;
 use crate::mode::Mode;
@@ -120,7 +121,8 @@ impl RankContext {
         match self.transport.send::<M>(message) {
             Ok(sent) => {
                 if sent && trace::on(Category::Messages) {
-                    self.trace_sent(message);
+                    let way = (message.target, message.class);
+                    self.trace_sent(way, message.handler, of_payload(message.payload));
                 }
                 sent
             }
@@ -134,7 +136,8 @@ impl RankContext {
         match self.transport.reply(token, message) {
             Ok(sent) => {
                 if sent && trace::on(Category::Messages) {
-                    self.trace_sent(message);
+                    let way = (message.target, message.class);
+                    self.trace_sent(way, message.handler, of_payload(message.payload));
                 }
                 sent
             }

@@ -2,14 +2,15 @@
 
 use crate::rank::RankContext;
 use crate::trace::{self, About, Running};
-use crate::transport::message::{AmMessage, AmPayload, ArrivedPayload, MessageClass};
+use crate::transport::message::{AmPayload, ArrivedPayload, MessageClass};
 
 const SHORT: u8 = 0;
 const MEDIUM: u8 = 1;
 const LONG: u8 = 2;
 
 /// Category and bytes of a payload on its way out.
-fn of_payload(payload: AmPayload<'_>) -> (u8, u64) {
+#[inline(always)]
+pub(super) fn of_payload(payload: AmPayload<'_>) -> (u8, u64) {
     match payload {
         AmPayload::None => (SHORT, 0),
         AmPayload::Medium(payload) => (MEDIUM, payload.len() as u64),
@@ -26,7 +27,9 @@ fn of_payload(payload: AmPayload<'_>) -> (u8, u64) {
     }
 }
 
-fn of_arrived(payload: &ArrivedPayload<'_>) -> (u8, u64) {
+/// The same of one that has arrived.
+#[inline(always)]
+pub(super) fn of_arrived(payload: &ArrivedPayload<'_>) -> (u8, u64) {
     match payload {
         ArrivedPayload::None => (SHORT, 0),
         ArrivedPayload::Medium(payload) => (MEDIUM, payload.len() as u64),
@@ -45,12 +48,12 @@ impl RankContext {
         About { peer, handler, reply, category, bytes }
     }
 
-    /// A message was sent.
+    /// A message with a payload of a category and so many bytes was sent. The message itself stays
+    /// out of this: given away by its address, it would have to be in memory on the fast way, too.
     #[cold]
     #[inline(never)]
-    pub(crate) fn trace_sent(&self, message: &AmMessage<'_>) {
-        let way = (message.target, message.class);
-        trace::sent(self.about(way, message.handler, of_payload(message.payload)));
+    pub(crate) fn trace_sent(&self, way: (usize, MessageClass), handler: u8, payload: (u8, u64)) {
+        trace::sent(self.about(way, handler, payload));
     }
 
     /// A Short was sent to a neighbour.
@@ -67,9 +70,9 @@ impl RankContext {
         &self,
         way: (usize, MessageClass),
         (handler, name): (u8, &str),
-        payload: &ArrivedPayload<'_>,
+        payload: (u8, u64),
     ) -> Option<Running> {
-        trace::handler_begins(self.about(way, handler, of_arrived(payload)), name)
+        trace::handler_begins(self.about(way, handler, payload), name)
     }
 
     /// Handlers of Shorts that are alike ran, one after the other.

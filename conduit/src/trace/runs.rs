@@ -118,3 +118,72 @@ pub(super) fn begin(
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::AtomicU64;
+
+    use bootstrap::trace::{Slot, slot_len};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CAPACITY: u64 = 1024;
+
+    fn slot() -> &'static [AtomicU64] {
+        let len = usize::try_from(slot_len(CAPACITY)).expect("small") / 8;
+        Box::leak((0..len).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn every_message_is_in_one_record(
+            messages in proptest::collection::vec((0_u32..2, 200_u8..202, 0_u8..2, 1_u32..4), 1..300),
+        ) {
+            let words = slot();
+            let recorder = Recorder::new(words, CAPACITY, (0, 2), [None, None], ([true; 2], [true; 2]));
+            let mut expected: BTreeMap<(u32, u8), Vec<(u8, u32)>> = BTreeMap::new();
+            for (peer, handler, reply, count) in messages {
+                let message = Message { kind: Kind::Sent, peer, handler, flavor: reply };
+                expected.entry((peer, reply)).or_default().push((handler, count));
+                if !extend(&recorder, message, count, 3) {
+                    let now = recorder.now();
+                    end(&recorder, Some(now));
+                    begin(&recorder, message, (count, 3), now, None);
+                }
+            }
+            end(&recorder, None);
+            recorder.settle_clock();
+            let bytes: Vec<u8> =
+                words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
+            let read = Slot::read(&bytes).expect("a slot");
+            prop_assert_eq!(read.lost, 0);
+            let mut last = 0;
+            for record in &read.records {
+                prop_assert!(record.at >= last, "runs of a thread are apart");
+                prop_assert!(record.count < MOST + 4);
+                last = record.at + record.span;
+            }
+            for ((peer, reply), sent) in expected {
+                let of_way = read.records.iter().filter(|r| (r.peer, r.flavor) == (peer, reply));
+                let mut each = sent.iter();
+                let mut ordinal = 0;
+                for record in of_way {
+                    prop_assert_eq!(record.ordinal, ordinal);
+                    ordinal += record.count;
+                    let (mut count, mut bytes) = (0, 0);
+                    while count < record.count {
+                        let (handler, more) = each.next().expect("as many as were sent");
+                        prop_assert_eq!(*handler, record.detail);
+                        count += more;
+                        bytes += 3;
+                    }
+                    prop_assert_eq!((count, bytes), (record.count, record.bytes));
+                }
+                prop_assert!(each.next().is_none());
+            }
+        }
+    }
+}

@@ -163,9 +163,10 @@ fn what_a_killed_rank_has_recorded_is_kept() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("job.json");
     let file = path.to_str().expect("a plain path");
-    let running = traced(&["--trace", file, "--stats"], 3, "ring").arg("100000000").start();
+    let tree = traced(&["--trace", file, "--stats"], 3, "ring").arg("100000000");
+    let running = tree.env("GASNET_TRACE_MEMORY", "256K").start();
     let found = ranks(&running, "ring", 3);
-    // They are on their way when the file for the memory has records; a moment is enough for that.
+    // In the middle: by then there are more records than the memory holds.
     std::thread::sleep(Duration::from_millis(1500));
     let victim = found.iter().find(|process| testkit::apart::rank_of(process.pid) == Some(1));
     assert!(send(victim.expect("rank 1").pid, Signal::SIGKILL));
