@@ -42,7 +42,8 @@ GEXI_API void gexi_trace_setline(const char *file, unsigned int line);
 GEXI_API void gexi_trace_getline(const char **file_p, unsigned int *line_p);
 GEXI_API void gexi_trace_freezeline(int freeze);
 /* A function to be called before statistics are written; writes them now, and may begin anew. */
-GEXI_API void gexi_stats_init(void (*callback)(void));
+typedef void (*gexi_stats_callback_t)(void);
+GEXI_API void gexi_stats_init(gexi_stats_callback_t callback);
 GEXI_API void gexi_stats_dump(int reset);
 
 __attribute__((__format__(__printf__, 2, 3))) GEXI_INLINE void gexi_trace_printf(int what, const char *format, ...)
