@@ -68,10 +68,12 @@ GEXI_END_C
 #define GASNETT_TRACE_GET_TRACELOCAL() gexi_trace_getlocal()
 #define GASNETT_TRACE_SET_TRACELOCAL(on) gexi_trace_setlocal(on)
 #define GASNETT_TRACE_SETSOURCELINE(file, line) gexi_trace_setline(file, (unsigned int)(line))
-#define GASNETT_TRACE_GETSOURCELINE(file_p, line_p) gexi_trace_getline(file_p, line_p)
+/* Of any type of pointer that holds such things, as the original's. */
+#define GASNETT_TRACE_GETSOURCELINE(file_p, line_p)                                                                  \
+    gexi_trace_getline((const char **)(void *)(file_p), (unsigned int *)(void *)(line_p))
 #define GASNETT_TRACE_FREEZESOURCELINE() gexi_trace_freezeline(1)
 #define GASNETT_TRACE_UNFREEZESOURCELINE() gexi_trace_freezeline(-1)
-#define GASNETT_STATS_INIT(callback) gexi_stats_init(callback)
+#define GASNETT_STATS_INIT(callback) gexi_stats_init((gexi_stats_callback_t)(callback))
 #define GASNETT_STATS_DUMP(reset) gexi_stats_dump(reset)
 #define GASNETT_STATS_PRINTF(...) GEXI_TRACE_PRINTF(GEXI_TRACE_STATS, __VA_ARGS__)
 #define GASNETT_STATS_PRINTF_FORCE(...) GEXI_TRACE_PRINTF(GEXI_TRACE_STATS | GEXI_TRACE_FORCE, __VA_ARGS__)
