@@ -17,6 +17,7 @@
 //!   [`solo`], [`memory`]: those of this crate. [`client`]: a rank's half of the services over any
 //!   channel.
 //! * [`self_start`]: a program that becomes the launcher of itself, if it is asked to.
+//! * [`trace`]: records and counters of a rank, in memory that its starter reads.
 //! * [`wait`]: bounded waits.
 //!
 //! This crate does *not* start processes and does not know the fabric.
@@ -37,6 +38,7 @@ pub mod self_start;
 pub mod service;
 pub mod solo;
 pub mod sys;
+pub mod trace;
 pub mod wait;
 
 pub use frame::BUILD_ID;

@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -114,6 +114,28 @@ impl SharedMap {
         // that concurrent changes touch atomics only.
         unsafe { object.as_ref() }
     }
+}
+
+/// `len` bytes from `at` on of the memory behind an inherited descriptor, as words that other
+/// processes may read at any time. Mapped until the process ends; the descriptor is closed.
+///
+/// # Errors
+/// No such memory, or less than that.
+pub fn words_of(fd: RawFd, at: u64, len: u64) -> io::Result<&'static [AtomicU64]> {
+    // SAFETY: the starter of this process gave it the descriptor for this alone, and says so once.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let [at, len] = [at, len].map(|number| usize::try_from(number).map_err(io::Error::other));
+    let (at, len) = (at?, len?);
+    if at.checked_add(len).is_none_or(|end| size_of_file(&fd).is_ok_and(|size| end > size)) {
+        return Err(io::Error::other("the memory is too small"));
+    }
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let map = ManuallyDrop::new(Map::new(fd.as_fd(), at, len, protection, MapFlags::MAP_SHARED)?);
+    let first = map.base.cast::<AtomicU64>();
+    assert!(first.is_aligned(), "misaligned words");
+    // SAFETY: so many words are mapped and never unmapped (`ManuallyDrop`); memory that is mapped
+    // from a file is initialised; atomics may change at any time.
+    Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), len / size_of::<AtomicU64>()) })
 }
 
 fn size_of_file(fd: &OwnedFd) -> io::Result<usize> {

@@ -11,6 +11,7 @@ use gasnet_ibv::inner::{
     AtomicCall, AtomicWord, Domain, Group, Offload, OpCounters, Part, Place, Refusal, RemoteAtomic,
     ResultPlace,
 };
+use gasnet_ibv::inner::{TransferKind, transfer};
 use gasnet_ibv::{AtomicOp, AtomicOps, AtomicType, DataType, Favor, Outcome, Rank};
 
 use crate::arguments::{answer, check_place};
@@ -308,6 +309,7 @@ impl<T: AtomicType> Operation<T> {
             fence(Ordering::Release);
         }
         let offload = created.domain.offload();
+        let _span = transfer(TransferKind::Atomic, Rank(target.rank), size);
         match locate(state, (target.rank, target.endpoint), address, size)? {
             Access::Mapped(at) if offload != Offload::All => {
                 // SAFETY: in a segment that is mapped (`locate`), and stays so.

@@ -64,6 +64,7 @@ mod team;
 mod team_barrier;
 mod teams;
 mod tools;
+mod trace;
 mod transfer;
 mod types;
 mod vis;

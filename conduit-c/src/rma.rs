@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::without_provenance_mut;
 
-use gasnet_ibv::inner::{OpCounters, Part, RemoteOp};
+use gasnet_ibv::inner::{OpCounters, Part, RemoteOp, TransferKind, transfer};
 use gasnet_ibv::{Outcome, Rank};
 
 use crate::fail::{Fail, ensure, injected, must};
@@ -108,6 +108,8 @@ impl Transfer {
     fn inject<const PUT: bool>(&self, completion: Completion) -> Result<Injection, Fail> {
         let mut injection = Injection::Complete;
         if let Some((state, target)) = self.check()? {
+            let kind = if PUT { TransferKind::Put } else { TransferKind::Get };
+            let _span = transfer(kind, Rank(target.rank), self.len);
             match locate(state, (target.rank, target.endpoint), self.remote, self.len)? {
                 Access::Network(offset) => {
                     injection = self.network::<PUT>(state, target.rank, offset, completion)?;

@@ -44,7 +44,10 @@ pub fn attach(call: &'static str, size: usize) -> Result<&'static Segment, Fail>
         peer.local_base.store(here, Ordering::Relaxed);
         peer.size.store(word(seen.len), Ordering::Release);
     }
-    state::gexi_world.peer_count.store(inner.span().1, Ordering::Release);
+    // Transfers that are traced or counted have to come to the library, each of them.
+    if !gasnet_ibv::inner::transfers() {
+        state::gexi_world.peer_count.store(inner.span().1, Ordering::Release);
+    }
     let segment = add(state, base, size, Memory::Attached);
     state.ep0.bind(segment)?;
     inner.meet::<M>(call)?;

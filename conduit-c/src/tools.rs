@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gasnet_ibv::WaitMode;
-use gasnet_ibv::inner::Waiter;
+use gasnet_ibv::inner::{Waiter, lock_waited};
 
 use crate::fail::{Fail, code};
 use crate::{state, types::Flags};
@@ -26,6 +26,7 @@ pub unsafe extern "C" fn gexi_HSL_LockSlow(state: *mut u32) {
         }
         std::hint::spin_loop();
     }
+    let _wait = lock_waited();
     while word.swap(2, Ordering::Acquire) != 0 {
         // Returns when the word is not 2, when it was woken, or on a signal: it looks again in each
         // case. SAFETY: the word is valid; no time-out.

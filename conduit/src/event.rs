@@ -28,6 +28,7 @@ use crate::rma::operations::{Op, OpCounters, Part};
 use crate::rma::remote::RemoteOp;
 use crate::rma::value_bytes;
 use crate::sys;
+use crate::trace::{self, TransferKind};
 use crate::transport::message::{Flags, Outcome};
 use crate::wait::Waiter;
 
@@ -286,6 +287,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             return self.client.put(rank, offset, source).map(|()| Started::Complete);
         };
         let (context, now) = (&self.client.context, local == LocalCompletion::Now);
+        let _span = trace::transfer(TransferKind::Put, call.1, source.len());
         self.counted(remote.call, group, |row| context.put_counted::<M>(remote, row, source, now))
     }
 
@@ -300,6 +302,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
             return self.client.get(rank, offset, into).map(|()| Started::Complete);
         };
         let context = &self.client.context;
+        let _span = trace::transfer(TransferKind::Get, call.1, into.len());
         self.counted(remote.call, group, |row| context.get_counted::<M>(remote, row, into))
     }
 

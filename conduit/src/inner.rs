@@ -47,6 +47,12 @@ pub use crate::rma::publication::{BoundSegment, MAX_ENDPOINTS};
 pub use crate::rma::remote::RemoteOp;
 use crate::settings::{SegmentLimit, Settings};
 pub use crate::token::RawToken;
+use crate::trace::{self, Category};
+/// Tracing, as C programs see it.
+pub use crate::trace::{
+    Span, TransferKind, dump_stats, lock_waited, mask_text, note, set_local, set_mask,
+    stats_callback, stats_note, takes_note, traces_lines, traces_local, transfer, transfers,
+};
 pub use crate::transport::PeerSegment;
 pub use crate::transport::message::{
     AmMessage, AmPayload, MAX_LONG, MessageClass, max_long_alloc, max_medium,
@@ -296,6 +302,9 @@ impl Inner {
         let sent = self.0.shm().send_short::<M>(to, handler, args, || true);
         if sent {
             token.replied.set(true);
+            if trace::on(Category::Messages) {
+                self.0.trace_short(token.source, MessageClass::Reply, handler);
+            }
         }
         sent
     }
@@ -326,6 +335,7 @@ impl Inner {
     #[inline]
     pub fn arrive(self) {
         self.0.shm().arrive(Which::Client, BarrierName::Anonymous);
+        trace::notified();
     }
 
     /// Whether all ranks have arrived; changes nothing.

@@ -49,6 +49,7 @@ mod settings;
 mod sys;
 mod team;
 mod token;
+mod trace;
 mod transport;
 mod vis;
 mod wait;

@@ -11,6 +11,7 @@ use crate::barrier::drive::is_driving;
 use crate::error::Error;
 use crate::mode::{Mode, Par};
 use crate::rank::RankContext;
+use crate::trace::{self, Category};
 use crate::transport::message::{Arrived, MessageClass, Sink};
 use crate::transport::net::{self, DeferredThread, Mark, NetTransport, Poll, SharedSink};
 use crate::wait::{LOOKS, RECV_POLLS, Waiter};
@@ -79,7 +80,7 @@ impl RankContext {
         }
         self.shm().budget.end_burst();
         let count = self.poll_shm::<M>();
-        if self.shm().is_asymmetric() {
+        if self.shm().is_asymmetric() && !trace::on(Category::Messages) {
             self.shm().budget.grant_one::<M>();
         }
         if self.calls.has_collectives() {

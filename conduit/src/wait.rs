@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::sys;
+use crate::trace::{self, Category, Cause};
 use crate::transport::shm::Which;
 use crate::wait_mode::WaitMode;
 
@@ -35,6 +36,9 @@ const YIELDS_BLOCK: u32 = 10;
 #[derive(Debug)]
 pub struct Waiter {
     idle: u32,
+    /// When it first found nothing, if that is traced, else 0; and what it waits for.
+    began: u64,
+    cause: Cause,
     /// Arrivals from the network ring the doorbell, and a poll has found nothing since. The rings
     /// that it had before: one between that poll and the sleep must not be lost.
     armed: Option<u32>,
@@ -48,27 +52,42 @@ impl Default for Waiter {
     }
 }
 
+impl Drop for Waiter {
+    #[inline]
+    fn drop(&mut self) {
+        if self.began != 0 {
+            trace::waited(self.cause, self.began);
+        }
+    }
+}
+
 impl Waiter {
     /// A wait that is ended by the doorbell.
     #[must_use]
     pub const fn new() -> Self {
-        Self::of(0, deadlines::SLEEP_FIRST.limit, deadlines::SLEEP_MOST.limit)
+        Self::of(Cause::Event, 0, deadlines::SLEEP_FIRST.limit, deadlines::SLEEP_MOST.limit)
+    }
+
+    /// As [`Waiter::new`], for something else than operations.
+    pub(crate) const fn for_cause(cause: Cause) -> Self {
+        Self::of(cause, 0, deadlines::SLEEP_FIRST.limit, deadlines::SLEEP_MOST.limit)
     }
 
     /// A wait for room at a peer, which rings nothing.
     pub(crate) const fn for_room() -> Self {
-        Self::of(0, deadlines::ROOM_FIRST.limit, deadlines::ROOM_MOST.limit)
+        Self::of(Cause::Room, 0, deadlines::ROOM_FIRST.limit, deadlines::ROOM_MOST.limit)
     }
 
     /// One turn of a wait that is driven from outside, after `idle` fruitless turns. It may be for
     /// something that rings no doorbell, so it rests for a short while only.
     #[must_use]
     pub const fn turn(idle: u32) -> Self {
-        Self::of(idle, deadlines::SLEEP_FIRST.limit, deadlines::SLEEP_FIRST.limit)
+        let most = deadlines::SLEEP_FIRST.limit;
+        Self::of(Cause::Condition, idle, most, most)
     }
 
-    const fn of(idle: u32, slice: Duration, most: Duration) -> Self {
-        Self { idle, armed: None, slice, most }
+    const fn of(cause: Cause, idle: u32, slice: Duration, most: Duration) -> Self {
+        Self { idle, began: 0, cause, armed: None, slice, most }
     }
 
     /// Something was done: start over.
@@ -111,6 +130,9 @@ impl Waiter {
     #[inline]
     pub fn idle(&mut self, context: &RankContext, ready: impl FnOnce() -> bool) {
         self.idle = self.idle.saturating_add(1);
+        if self.began == 0 && trace::on(Category::Waits) {
+            self.began = trace::wait_begins();
+        }
         let spins = if context.waits.may_spin() { SPINS } else { 0 };
         if self.idle < spins {
             if self.idle > EAGER {

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_gasnetrun_ibv_global_optspecs
-    string join \n n= N= hosts= hostfile= map= c= E= spawner= wdir= timeout= start-timeout= stage= stdin= tag-output timestamp-output output-dir= report= progress= v t k print-settings completions= man h/help V/version
+    string join \n n= N= hosts= hostfile= map= c= E= spawner= wdir= timeout= start-timeout= stage= stdin= tag-output timestamp-output output-dir= report= trace= stats progress= v t k print-settings completions= man h/help V/version
 end
 
 function __fish_gasnetrun_ibv_needs_command
@@ -41,6 +41,7 @@ always\t'Always'"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stdin -d 'Who reads the launcher\'s standard input: none, all, or one rank' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l output-dir -d 'Also write every rank\'s output, unchanged, to rank.N.out and rank.N.err in this directory (made if missing)' -r -f -a "(__fish_complete_directories)"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l report -d 'Write a JSON job report to this file, even when the job could not be started' -r -F
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l trace -d 'Record what the ranks do, and write it to this file as a timeline for Perfetto or chrome://tracing' -r -F
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l progress -d 'How to show progress, on standard error' -r -f -a "auto\t'A bar while ranks start, when standard error is a terminal and it takes noticeable time; else nothing'
 bar\t'A bar until the job ends; lines when standard error is not a terminal'
 plain\t'One line per milestone'
@@ -52,6 +53,7 @@ powershell\t''
 zsh\t''"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l tag-output -d 'Put "[rank] " in front of every line that a rank writes'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l timestamp-output -d 'Put the time of day in front of every line that a rank writes'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stats -d 'Print a table of what each rank sent and how long it waited, on standard error, at the end'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s v -d 'Print more on standard error; twice: every step (sets GASNET_VERBOSEENV, twice also GASNET_SPAWN_VERBOSE)'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s t -d 'Dry run: print exactly what would be started, start nothing and change nothing; implies -v'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s k -d 'Keep temporary files; implies -v. On this host there are none; on other hosts those are the copies made by --stage'

@@ -58,6 +58,21 @@ pub enum Failure {
         here = hosts::own_name().unwrap_or_default()
     )]
     Report(PathBuf, std::io::Error),
+    /// `--trace`: its value, why it cannot be written.
+    #[error(
+        "--trace {path}: cannot write it: {1}; name a file in a directory that you may write",
+        path = .0.display()
+    )]
+    Trace(PathBuf, std::io::Error),
+    /// Memory for traces.
+    #[error("cannot make the memory for traces of the ranks: {0}; GASNET_TRACE_MEMORY can be less")]
+    TraceMemory(std::io::Error),
+    /// `--trace` or `--stats` with a spawner that starts ranks elsewhere.
+    #[error(
+        "--trace and --stats are for ranks that this launcher starts; with the {0} spawner let \
+         GASNET_TRACEFILE and GASNET_STATSFILE name files"
+    )]
+    TraceElsewhere(&'static str),
     /// Standard output, for what is printed there.
     #[error("cannot write to standard output: {0}")]
     Output(std::io::Error),
@@ -76,6 +91,7 @@ impl Failure {
         match self {
             Self::CommandLine(_) | Self::ProcessManager(ProcessManagerError::Option(..)) => USAGE,
             Self::Spawner(error) if error.is_usage() => USAGE,
+            Self::TraceElsewhere(_) => USAGE,
             Self::Program(ProgramError::Missing(..)) => NOT_FOUND,
             Self::Program(
                 ProgramError::Directory(_)

@@ -162,6 +162,23 @@ pub struct Flags {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Input and output options")]
     pub report: Option<PathBuf>,
 
+    /// Record what the ranks do, and write it to this file as a timeline for Perfetto or
+    /// chrome://tracing
+    ///
+    /// Messages (as arrows from sender to handler), puts, gets, waits, barriers, registrations,
+    /// connections and exits of all ranks, with clocks aligned. Each rank keeps its newest events
+    /// (GASNET_TRACE_MEMORY), also when it is killed. GASNET_TRACEMASK chooses kinds,
+    /// GASNET_TRACENODES ranks.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Input and output options")]
+    pub trace: Option<PathBuf>,
+
+    /// Print a table of what each rank sent and how long it waited, on standard error, at the end
+    ///
+    /// The three ranks that differ most from the others are named below it. GASNET_STATSMASK
+    /// chooses what is counted.
+    #[arg(long, help_heading = "Input and output options")]
+    pub stats: bool,
+
     /// How to show progress, on standard error
     #[arg(long, value_name = "MODE", value_enum, default_value_t = ProgressMode::Auto, help_heading = "Input and output options")]
     pub progress: ProgressMode,

@@ -41,6 +41,8 @@ pub struct Job {
     pub env_listed: bool,
     /// Who named the hosts; none: nobody, so the job is on this host.
     pub host_source: Option<String>,
+    /// Bytes of memory for the events of a rank, should they be traced.
+    pub trace_memory: u64,
     /// Things to tell the user, in order.
     pub warnings: Vec<String>,
 }
@@ -113,6 +115,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         exit_bound: checked.exit_bound,
         conduit_program: command.program.is_some(),
         foreign: false,
+        trace: None,
         verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
     };
     let (host_source, env_listed) = (chosen.source, flags.env.is_some());
@@ -126,6 +129,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         forwarded,
         env_listed,
         host_source,
+        trace_memory: checked.values.size("GASNET_TRACE_MEMORY"),
         warnings,
     };
     if spawner != Spawner::Ssh {

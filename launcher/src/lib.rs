@@ -33,3 +33,4 @@ pub mod settings;
 pub mod slurm;
 pub mod spawner;
 pub mod summary;
+pub mod trace;

@@ -14,6 +14,7 @@ use launcher::job::{self, Job};
 use launcher::progress::Display;
 use launcher::reach::NAME;
 use launcher::report_file::ReportFile;
+use launcher::trace::Tracing;
 use launcher::{doctor, documents, dry_run, summary};
 use nix::unistd::AccessFlags;
 use settings::{log, say};
@@ -75,7 +76,7 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
     // A dry run changes nothing, so it does not touch the report file either.
     let report = flags.report.as_deref().filter(|_| !flags.dry_run);
     let report = report.map(|path| ReportFile::create(path, words)).transpose()?;
-    let job = match job::prepare(line, &environment) {
+    let mut job = match job::prepare(line, &environment) {
         Ok(job) => job,
         Err(failure) => return Err(give_up(report, None, failure)),
     };
@@ -84,14 +85,19 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
     if flags.dry_run {
         return print(&dry_run::text(&job)).map(|()| 0);
     }
-    if let Err(failure) = make_output_directory(&job) {
-        return Err(give_up(report, Some(&job), failure));
-    }
+    let tracing = make_output_directory(&job).and_then(|()| Tracing::begin(flags, &mut job));
+    let tracing = match tracing {
+        Ok(tracing) => tracing,
+        Err(failure) => return Err(give_up(report, Some(&job), failure)),
+    };
     let mut display = Display::new(flags.progress);
     let outcome = supervisor::local::supervise(&job.plan, supervisor::run, started, &mut display);
     display.clear();
     match outcome {
-        Ok(outcome) => finish(&job, &outcome, report, flags.level()),
+        Ok(outcome) => {
+            tracing.finish(&job, &outcome);
+            finish(&job, &outcome, report, flags.level())
+        }
         Err(error) => Err(give_up(report, Some(&job), error.into())),
     }
 }

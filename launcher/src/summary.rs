@@ -166,6 +166,7 @@ mod tests {
             hosts: Vec::new(),
             phases: Phases::default(),
             orphans_killed: 0,
+            clocks: Vec::new(),
         }
     }
 

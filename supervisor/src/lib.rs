@@ -8,6 +8,7 @@
 //! * `root`, [`node`], [`tree`], `link`: jobs with other hosts. The root is what the launcher forks
 //!   then; a node is the agent of one host; they talk over links (`docs/design/tree.md`).
 //! * `stage`: the job's program on hosts that do not have it.
+//! * [`trace`]: the memory that ranks leave their traces in.
 //! * [`doctor`]: all steps of a start without a job.
 
 mod agent;
@@ -21,6 +22,7 @@ pub mod plan;
 pub mod report;
 mod root;
 mod stage;
+pub mod trace;
 pub mod tree;
 
 pub use agent::processes::allowed_cpus;

@@ -80,6 +80,8 @@ pub struct JobPlan {
     /// The program is another launcher, which starts the ranks: it gets neither our variables nor a
     /// socket.
     pub foreign: bool,
+    /// Where ranks leave traces and counters, if those are wanted.
+    pub trace: Option<crate::trace::Memory>,
     /// Verbosity: 0 quiet, 1 life-cycle lines, 2 every frame and signal, on standard error.
     pub verbose: u8,
 }

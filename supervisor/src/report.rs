@@ -144,4 +144,7 @@ pub struct JobReport {
     /// One record per host of a job with other hosts.
     #[serde(default)]
     pub hosts: Vec<HostRecord>,
+    /// Looks at the clocks of those hosts, in order, when events of ranks were recorded.
+    #[serde(default)]
+    pub clocks: Vec<crate::trace::ClockSample>,
 }

@@ -7,12 +7,14 @@ use std::marker::PhantomData;
 use bootstrap::Rank;
 
 use super::deferred::Deferred;
+use super::traced;
 use crate::foreign::{ANY_ARGS, Arrival, Foreign, ShortBurst};
 use crate::handler::{Function, Payload, Registered, Role};
 use crate::long_payload::LongPayload;
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::token::RawToken;
+use crate::trace::{self, Category};
 use crate::transport::message::{Arrived, ArrivedPayload, MessageClass, Sink};
 use crate::transport::net::Mark;
 use crate::transport::shm::{BurstReader, ShmSink};
@@ -124,7 +126,17 @@ impl RankContext {
         self.check_promise(entry, class, source, args.len());
         let is_long = matches!(payload, ArrivedPayload::Long { .. });
         let token = RawToken::new(self, (source, class), is_long, entry, reply);
+        // One call of the handler, whether it is traced or not, so that it is inlined.
+        let running = trace::on(Category::Messages)
+            .then(|| {
+                let name = (handler, entry.name.as_str());
+                self.trace_handler((source, class), name, traced::of_arrived(&payload))
+            })
+            .flatten();
         run::<M>(&token, args, payload);
+        if let Some(running) = running {
+            trace::handler_ends(&running);
+        }
         if let Some(deferred) = token.deferred.take() {
             self.flush::<M>(&deferred);
         }
@@ -152,7 +164,8 @@ impl RankContext {
         burst: BurstReader<'_>,
         most: usize,
     ) -> usize {
-        let Some(entry) = self.handlers.get(burst.handler()) else { return 0 };
+        let handler = burst.handler();
+        let Some(entry) = self.handlers.get(handler) else { return 0 };
         let Function::Foreign(function) = &entry.function else { return 0 };
         if !function.takes_shorts() {
             return 0;
@@ -163,6 +176,9 @@ impl RankContext {
         self.calls.run_handler::<M>(|| function.run_burst(&mut row));
         let (count, answered) = row.taken();
         drop(row);
+        if trace::on(Category::Messages) {
+            self.trace_burst((source, class), (handler, entry.name.as_str()), count);
+        }
         if !answered {
             self.shm().budget.count_taken(count);
         }

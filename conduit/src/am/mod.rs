@@ -5,5 +5,6 @@ mod deliver;
 pub(crate) mod internal;
 pub(crate) mod lend;
 mod request;
+mod traced;
 
 pub(crate) use deliver::{NetReceiver, ShmReceiver};

@@ -1,10 +1,12 @@
 //! Messages on their way out: checked once, then sent at once where that is possible, else after
 //! polls.
 
+use super::traced::of_payload;
 use crate::error::Error;
 use crate::handler_index::HandlerIndex;
 use crate::mode::Mode;
 use crate::rank::RankContext;
+use crate::trace::{self, Category};
 use crate::transport::OutsideSegment;
 use crate::transport::limits::{MAX_ARGS, MAX_LONG, max_medium};
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome, ReplyToken};
@@ -92,7 +94,11 @@ impl RankContext {
         args: &[i32],
     ) -> bool {
         let to = (local, MessageClass::Request);
-        self.shm().send_short::<M>(to, handler, args, || self.may_send::<M>())
+        let sent = self.shm().send_short::<M>(to, handler, args, || self.may_send::<M>());
+        if sent && trace::on(Category::Messages) {
+            self.trace_short(local, MessageClass::Request, handler);
+        }
+        sent
     }
 }
 
@@ -113,7 +119,13 @@ impl RankContext {
     #[inline(always)]
     pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
         match self.transport.send::<M>(message) {
-            Ok(sent) => sent,
+            Ok(sent) => {
+                if sent && trace::on(Category::Messages) {
+                    let way = (message.target, message.class);
+                    self.trace_sent(way, message.handler, of_payload(message.payload));
+                }
+                sent
+            }
             Err(error) => self.failed_send(&error),
         }
     }
@@ -122,7 +134,13 @@ impl RankContext {
     /// for the reply.
     pub(crate) fn try_reply(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
         match self.transport.reply(token, message) {
-            Ok(sent) => sent,
+            Ok(sent) => {
+                if sent && trace::on(Category::Messages) {
+                    let way = (message.target, message.class);
+                    self.trace_sent(way, message.handler, of_payload(message.payload));
+                }
+                sent
+            }
             Err(error) => self.failed_send(&error),
         }
     }

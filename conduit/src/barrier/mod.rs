@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::sys;
+use crate::trace::{self, Cause};
 use crate::transport::net::NetTransport;
 use crate::transport::shm::{BarrierName as Name, Which};
 use crate::wait::Waiter;
@@ -22,6 +23,7 @@ impl RankContext {
         if let Some(name) = self.shm().try_pass(which) {
             return Ok(name);
         }
+        let _span = trace::reaches();
         let mut passed = None;
         let pass = || {
             passed = self.shm().try_pass(which);
@@ -52,7 +54,7 @@ impl RankContext {
 
     #[inline(never)]
     fn pass_slowly<M: Mode>(&self, which: Which, call: &'static str) -> Result<Name, Error> {
-        let mut waiter = Waiter::new();
+        let mut waiter = Waiter::for_cause(Cause::Barrier);
         loop {
             if let Some(name) = self.shm().try_pass(which) {
                 return Ok(name);

@@ -5,6 +5,7 @@ use bitflags::bitflags;
 use super::Client;
 use crate::error::Error;
 use crate::mode::Mode;
+use crate::trace;
 use crate::transport::shm::{BarrierName as Name, Which};
 
 bitflags! {
@@ -62,6 +63,7 @@ impl<M: Mode> Client<M> {
             return Err(Error::BarrierOrder { call, problem });
         }
         self.context.shm().arrive(Which::Client, flags.name(id));
+        trace::notified();
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use crate::mode::{Mode, Seq};
 use crate::rank::RankContext;
 use crate::segment::Segment;
 use crate::settings::Settings;
+use crate::trace::{self, Cause};
 use crate::wait::Waiter;
 use crate::wait_mode::WaitMode;
 use crate::{coll, exit_link, identity, notes};
@@ -77,10 +78,13 @@ impl<M: Mode> Client<M> {
         notes::provider(&env, &table);
         let settings = adjust(&table, Settings::of(&table))?;
         let services = bootstrap::connect_from(&env, &PROVIDERS)?;
+        trace::open(&table, services.rank_info());
         let context = RankContext::join(name, services, settings, (&table, &env), c_face)?;
         notes::settings(&context, &env, &table);
         exit_link::install(&context, &table)?;
-        Self::meet_first(context)
+        let client = Self::meet_first(context)?;
+        trace::init_ends();
+        Ok(client)
     }
 
     /// As [`Client::init`] over given bootstrap services and settings, without anything
@@ -183,7 +187,7 @@ impl<M: Mode> Client<M> {
     #[inline]
     pub fn block_until(&self, mut condition: impl FnMut() -> bool) -> Result<(), Error> {
         let context = &self.context;
-        let mut waiter = Waiter::new();
+        let mut waiter = Waiter::for_cause(Cause::Condition);
         while !condition() {
             if waiter.poll::<M>(context, "block_until", &mut condition)? > 0 {
                 waiter.progressed();
@@ -223,6 +227,7 @@ impl<M: Mode> Client<M> {
         self.context.check_open(call)?;
         self.context.check_outside::<M>(call)?;
         self.context.attach(len, || self.context.meet::<M>(call))?;
+        trace::attached(len);
         Ok(Segment::new(Arc::clone(&self.context)))
     }
 

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::mode::Mode;
 use crate::rma::remote::RemoteOp;
 use crate::rma::value_bytes;
+use crate::trace::{self, TransferKind};
 
 impl<M: Mode> Client<M> {
     /// Copies `source` to `offset` in `rank`'s segment; complete on return.
@@ -59,6 +60,7 @@ impl<M: Mode> Client<M> {
     ) -> Result<(), Error> {
         let context = &self.context;
         let target = context.rma_target::<M>(call, rank)?;
+        let _span = trace::transfer(TransferKind::Put, rank, source.len());
         match context.transport.put(target, offset, source) {
             Ok(true) => Ok(()),
             Ok(false) => {
@@ -79,6 +81,7 @@ impl<M: Mode> Client<M> {
     ) -> Result<(), Error> {
         let context = &self.context;
         let target = context.rma_target::<M>(call, rank)?;
+        let _span = trace::transfer(TransferKind::Get, rank, into.len());
         match context.transport.get(target, offset, into) {
             Ok(true) => Ok(()),
             Ok(false) => {

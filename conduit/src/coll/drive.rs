@@ -20,6 +20,7 @@ use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::rma::operations::{Op, OpCounters, Part};
 use crate::sys;
+use crate::trace::{self, Cause};
 use crate::wait::Waiter;
 
 /// The handler of the messages of collectives.
@@ -126,6 +127,7 @@ impl RankContext {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
         let (op, row) = self.begin(call)?;
+        trace::collective();
         let mut table = self.collectives.lock();
         let (mut held, mut tasks) = (false, tasks.peekable());
         while let Some(task) = tasks.next() {
@@ -180,7 +182,7 @@ impl RankContext {
     ) -> Result<(), Error> {
         let key = self.begin_counted::<M>(call, group, task, row)?;
         let guard = GiveUp(self, key);
-        let mut waiter = Waiter::new();
+        let mut waiter = Waiter::for_cause(Cause::Collective);
         let complete = || row.is_complete(Part::ALL);
         while !complete() {
             if waiter.poll::<M>(self, call, || self.calls.is_stirred() || complete())? > 0 {
@@ -384,7 +386,7 @@ impl RankContext {
         if passed() || self.yield_until(|| Ok::<_, Error>(passed()))? {
             return Ok(());
         }
-        let mut waiter = Waiter::new();
+        let mut waiter = Waiter::for_cause(Cause::Collective);
         while !passed() {
             if self.poll::<M>(call)? > 0 {
                 waiter.progressed();

@@ -14,6 +14,7 @@ use settings::deadlines::exit::{BACKTRACE, CRASH_FLUSH};
 use super::driver::{Driver, driver, is_decided};
 use super::line::print_line;
 use super::signals::{self, Command, Stack, Streams};
+use crate::trace;
 
 const FATAL: [i32; 5] = [libc::SIGABRT, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGBUS];
 const ASKING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE];
@@ -155,6 +156,7 @@ fn flush_bounded(signal: i32) {
     signals::unblock(libc::SIGALRM);
     signals::alarm(u32::try_from(CRASH_FLUSH.limit.as_secs()).unwrap_or(1));
     signals::flush(Streams::Standard);
+    trace::finish(false);
     signals::alarm(0);
 }
 

@@ -27,6 +27,7 @@ use super::machine::{
 use super::protocol::Outbox;
 use super::signals::{self, Mask, Stack, Streams};
 use super::timeouts::seconds;
+use crate::trace;
 
 const IDLE_POLLS: u32 = 4;
 
@@ -386,7 +387,10 @@ impl Driver {
     fn perform(&self, action: Action) -> bool {
         let notifier = self.link.exit_notifier();
         match action {
-            Action::Announce { code, path } => notifier.exiting(code.get(), path),
+            Action::Announce { code, path } => {
+                trace::exiting(code.get(), self.in_signal.load(Ordering::SeqCst));
+                notifier.exiting(code.get(), path);
+            }
             Action::StopClientHandlers => {
                 self.enter();
                 self.link.disable_client_handlers();
@@ -401,6 +405,7 @@ impl Driver {
                 self.resend();
                 self.bound(ALARM_TEARDOWN);
                 let in_signal = self.in_signal.load(Ordering::SeqCst);
+                trace::finish(!in_signal);
                 self.flush.start(graceful, in_signal, self.options.sync);
             }
             Action::Fini(code) => {

@@ -122,6 +122,23 @@ pub(crate) fn thread() -> usize {
     ME.with(|me| std::ptr::from_ref(me).addr())
 }
 
+/// The processor's counter of time.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn ticks() -> u64 {
+    // SAFETY: the instruction reads a register of the processor.
+    #[allow(unsafe_code, reason = "one instruction")]
+    unsafe {
+        std::arch::x86_64::_rdtsc()
+    }
+}
+
+/// The processor's counter of time, which is not used here.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn ticks() -> u64 {
+    0
+}
+
 /// Lets this process take part in [`barrier_everywhere`] of others. `false` when the system has no
 /// such barriers.
 pub(crate) fn join_barriers() -> bool {

@@ -19,6 +19,7 @@ use crate::coll::Group;
 use crate::endpoint::Team;
 use crate::error::Error;
 use crate::mode::Mode;
+use crate::trace::{self, TransferKind};
 
 /// What an operation gave: the old value of its word, if it fetches.
 #[derive(Clone, Debug)]
@@ -182,6 +183,7 @@ impl<T: AtomicType, M: Mode> AtomicDomain<'_, T, M> {
         self.domain.check(call, op)?;
         let context = &self.client.context;
         let target = self.target(call, rank)?;
+        let _span = trace::transfer(TransferKind::Atomic, rank, T::DATA_TYPE.size());
         let atomic =
             AtomicCall { data_type: T::DATA_TYPE, op, operands: operands.map(T::into_word) };
         let done = context.atomic_by_adapter::<M>(call, (target, offset), &self.domain, atomic);

@@ -109,6 +109,9 @@ deadlines! {
             "After a link's output ended, for the exit code of its process.";
         FAREWELL = "tree.farewell", secs(2),
             "After an agent's last message has left, until the process behind its link is killed.";
+        CLOCK_FIRST = "tree.clock-first", ms(10),
+            "Between two looks at the hosts' clocks, for a trace, at the start of the ranks.";
+        CLOCK = "tree.clock", secs(1), "Between two such looks later on.";
         CHECKS = "tree.checks", secs(8), "Until the doctor's checks of a host are over.";
         FINISH = "tree.finish", secs(10),
             "Between two pieces of what is left of the output, until agents have said that this was \

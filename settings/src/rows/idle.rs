@@ -3,13 +3,31 @@
 use super::*;
 
 group! { TOOLS "Tracing, statistics and heap checks" {
+    GASNET_TRACEFILE: Text, Unset =>
+        "File for a trace of the rank, a line per event; % is the number of the rank. stdout, \
+         stderr, or - for that. Unset: none. The option --trace needs no such file.";
+    GASNET_TRACEMASK: Text, Value("GPRSWBLAXIOCNHU") =>
+        "What is traced, here and by --trace: Gets, Puts, R atomics, S waits, W collectives, \
+         Barriers, Locks, A messages, X exit, I information, O registrations, C network, D every \
+         Short on its own, N source lines, H texts of the program, U the same by force. ^ in front \
+         means all but these.";
+    GASNET_TRACENODES: Nodes, Value("*") =>
+        "Ranks that trace: numbers and ranges between commas, * for all.";
+    GASNET_TRACEFLUSH: Bool, NO =>
+        "Write each line of GASNET_TRACEFILE and GASNET_STATSFILE at once, so that a rank that is \
+         killed keeps them.";
+    GASNET_TRACELOCAL: Bool, YES => "Trace and count transfers of a rank with itself.";
+    GASNET_STATSFILE: Text, Unset =>
+        "File for what a rank has counted, written when it exits; named as GASNET_TRACEFILE.";
+    GASNET_STATSMASK: Text, Value("GPRSWBLAXIOCDNHU") =>
+        "What is counted, here and by --stats: letters as for GASNET_TRACEMASK.";
+    GASNET_STATSNODES: Nodes, Value("*") => "Ranks that count, as for GASNET_TRACENODES.";
+    GASNET_STATSLOCAL: Bool, Computed("as GASNET_TRACELOCAL") =>
+        "Count transfers of a rank with itself.";
+    GASNET_TRACE_MEMORY: BYTES, Value("16M") =>
+        "Memory for the events of each rank that --trace keeps: the newest ones stay. Taken as \
+         events come.";
 } without effect {
-    Later GASNET_TRACEFILE GASNET_TRACEMASK GASNET_TRACENODES GASNET_TRACEFLUSH
-        GASNET_TRACELOCAL =>
-        "Trace: its file, what is traced, which ranks trace, when it is written, whether \
-         transfers of a rank with itself are in it.";
-    Later GASNET_STATSFILE GASNET_STATSMASK GASNET_STATSNODES =>
-        "Statistics at the end: their file, what is counted, which ranks count.";
     Later GASNET_MALLOC_INIT GASNET_MALLOC_INITVAL GASNET_MALLOC_CLOBBER
         GASNET_MALLOC_CLOBBERVAL GASNET_MALLOC_LEAKALL GASNET_MALLOC_SCANFREED
         GASNET_MALLOC_EXTRACHECK GASNET_MALLOCFILE GASNET_MALLOCNODES =>

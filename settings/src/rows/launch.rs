@@ -84,4 +84,6 @@ group! { RANK "Set by the launcher for each rank" {
     GASNETRUN_JOB: Text, Unset, local => "Unique job ID.";
     GASNETRUN_AGENT_FD: COUNT, Unset, local =>
         "Descriptor of the socket to the host's agent. Not for programs.";
+    GASNETRUN_TRACE: Text, Unset, local =>
+        "Descriptor and layout of the memory for traces and statistics. Not for programs.";
 }}

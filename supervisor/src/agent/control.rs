@@ -24,6 +24,7 @@ use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, cann
 use crate::local::{Channel, Message, Origin};
 use crate::plan::JobPlan;
 use crate::report::{HostRecord, JobReport};
+use crate::trace::ClockSample;
 
 /// Milliseconds between two progress messages.
 const PROGRESS_EVERY: u64 = 50;
@@ -134,6 +135,7 @@ impl<'a> Control<'a> {
         mut self,
         orphans_killed: u32,
         hosts: Vec<HostRecord>,
+        clocks: Vec<ClockSample>,
     ) -> Result<(), OsError> {
         self.tell_progress(true);
         let mut exit_code = self.machine.exit_code();
@@ -158,6 +160,7 @@ impl<'a> Control<'a> {
             phases: crate::report::Phases { end_begins, done, ..record.phases },
             orphans_killed,
             hosts,
+            clocks,
         }));
         if self.launcher_gone {
             return Ok(());
@@ -296,7 +299,7 @@ impl<'a> OneHost<'a> {
         }
         event_loop::run(&mut self).map_err(cannot("wait for events"))?;
         let orphans = self.ranks.orphans();
-        self.control.report(orphans, Vec::new())
+        self.control.report(orphans, Vec::new(), Vec::new())
     }
 
     fn all_happened(&mut self) {

@@ -189,5 +189,6 @@ pub(crate) fn lost(plan: &JobPlan, end: Option<End>, done: f64, orphans_killed: 
         phases: Phases { done, ..Phases::default() },
         orphans_killed,
         hosts: Vec::new(),
+        clocks: Vec::new(),
     }
 }

@@ -129,6 +129,11 @@ fn environment(
     if plan.foreign {
         return Ok((env, None));
     }
+    if let Some(trace) = &plan.trace {
+        let refused = |source| SpawnError::Channel { rank: 0, operation: "share memory", source };
+        let place = trace.hand_on().map_err(refused)?;
+        env.push(assignment(OsStr::new(bootstrap::trace::VARIABLE), OsStr::new(&place))?);
+    }
     for (name, value) in own {
         env.push(assignment(OsStr::new(name), OsStr::new(value))?);
     }

@@ -5,6 +5,7 @@
 use std::ffi::{OsStr, OsString};
 
 use bootstrap::HostId;
+use bootstrap::collective::Bytes;
 use nix::sys::signal::SigSet;
 use settings::deadlines::tree::{FAREWELL, HOLD, PARENT_SILENT};
 use settings::{log::LAUNCHER, say};
@@ -12,7 +13,9 @@ use spawner_ssh::diagnosis::{Class, Failure, Step};
 
 use super::parent::Parent;
 use super::relay::Relay;
-use super::setup::{begin_staging, hash_of_parent, other, plan_of, setup, share_of, staging_of};
+use super::setup::{
+    begin_staging, hash_of_parent, memory_of, other, plan_of, setup, share_of, staging_of,
+};
 use super::{Origin, check};
 use crate::agent::bootstrap_server::BootstrapServer;
 use crate::agent::capture::Draining;
@@ -24,9 +27,10 @@ use crate::link::Links;
 use crate::plan::JobPlan;
 use crate::report::End;
 use crate::stage::Staging;
+use crate::trace::Upload;
 use crate::tree::frames::Lane;
 use crate::tree::hosts::HostStatus;
-use crate::tree::message::{Common, Up};
+use crate::tree::message::{Common, Up, encode};
 
 const BATCH: usize = 1000;
 
@@ -62,6 +66,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
     let staged = begin_staging(&mut staging, &mut plan);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
     let (share, bound) = share_of(&words, index, host_of);
+    plan.trace = memory_of(&words, &share, &mut parent);
     let boot = BootstrapServer::node(&poller, share, Vec::new())
         .map_err(|error| other(error.to_string()))?;
     let mut driver = Driver {
@@ -89,6 +94,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
         over: false,
         leaving: None,
         gone: false,
+        upload: Upload::new(plan.trace.clone()),
     };
     match examine {
         Some((directory, env)) => driver.examine(&directory, several, &env),
@@ -133,6 +139,8 @@ pub(super) struct Driver<'a> {
     /// Until when what is left is waited for, once all is over.
     leaving: Option<u64>,
     gone: bool,
+    /// What our ranks have recorded, on its way up.
+    upload: Upload,
 }
 
 impl Driver<'_> {
@@ -323,6 +331,17 @@ impl Driver<'_> {
         }
     }
 
+    /// Sends what the ranks have recorded, as the windows allow; whether all of it is on its way.
+    fn send_traces(&mut self) -> bool {
+        while self.relay.has_room_below() {
+            let Some((slot, at, bytes)) = self.upload.next() else { return true };
+            let (rank, bytes) = (self.ranks.boot.share.rank(slot), Bytes::from(bytes));
+            self.relay.push(bytes.len(), encode(&Up::Trace { rank, at, bytes }));
+            self.gather();
+        }
+        false
+    }
+
     /// After everything was sent: whether this is the end.
     fn step_finish(&mut self) {
         let now = self.now();
@@ -330,6 +349,9 @@ impl Driver<'_> {
         let Some(draining) = self.finishing.as_mut().filter(|_| ending) else { return };
         draining.step(now, &mut self.ranks.capture, &mut self.relay);
         if !self.ranks.capture.is_over() || !self.below.is_done() {
+            return;
+        }
+        if !self.send_traces() {
             return;
         }
         self.below.part();

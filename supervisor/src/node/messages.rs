@@ -12,6 +12,7 @@ use crate::agent::processes;
 use crate::event_loop::Role;
 use crate::link::LinkEvent;
 use crate::stage::{Action, Digest};
+use crate::trace;
 use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Down, HostCommand, Loss, Up, encode};
 
@@ -50,6 +51,9 @@ impl Driver<'_> {
                 let sample = self.ranks.sample_cpu();
                 self.below.ask_cpu(number, sample);
                 self.answer_cpu_sample();
+            }
+            HostCommand::Clock { sent } => {
+                self.parent.send(&Up::Clock { host: self.index, sent, there: trace::monotonic() });
             }
             HostCommand::OutputClosed(which) => self.relay.deafen(which),
             HostCommand::InputEnd => self.ranks.readers.close(),
@@ -175,7 +179,7 @@ impl Driver<'_> {
                 self.parent.send(&up);
             }
             Up::Events(events) => self.events.extend(events),
-            Up::Output { ref bytes, .. } => {
+            Up::Output { ref bytes, .. } | Up::Trace { ref bytes, .. } => {
                 self.below.owe(link, bytes.len());
                 self.relay.push(bytes.len(), encode(&up));
             }

@@ -16,6 +16,7 @@ use crate::agent::processes::allowed_cpus;
 use crate::event_loop::{OsError, cannot};
 use crate::plan::{HostEntry, JobPlan, Map, StdinTo, cpu_sets};
 use crate::stage::{Digest, Host, Staging};
+use crate::trace::Memory;
 use crate::tree::message::{Common, Down, Member, Up};
 use spawner_ssh::Ssh;
 use spawner_ssh::diagnosis::{Class, Failure};
@@ -140,6 +141,15 @@ pub(super) fn begin_staging(staging: &mut Staging, plan: &mut JobPlan) -> Result
         }
     }
     Ok(())
+}
+
+/// Memory for the traces of this host's ranks, if they are wanted. Without it the job goes on.
+pub(super) fn memory_of(common: &Common, share: &HostRanks, parent: &mut Parent) -> Option<Memory> {
+    let made = Memory::new(common.trace?, share.count());
+    if let Err(error) = &made {
+        parent.send(&Up::Say(format!("no memory for the traces of some ranks: {error}")));
+    }
+    made.ok()
 }
 
 /// This host's part, and whether it can be bound to CPUs.

@@ -9,6 +9,7 @@ use bootstrap::collective::{Bytes, Collective, TreeMessage};
 use nix::unistd::getpid;
 use settings::deadlines::tree::{FAREWELL, FINISH};
 
+use super::clocks::Clocks;
 use crate::agent::capture::Outlet;
 use crate::agent::control::{Control, Supervise, leave};
 use crate::agent::local_ranks::CpuSample;
@@ -19,6 +20,7 @@ use crate::link::Links;
 use crate::local::Origin;
 use crate::plan::JobPlan;
 use crate::stage::Staging;
+use crate::trace::monotonic;
 use crate::tree::hosts::Hosts;
 use crate::tree::message::{Common, Down, HostCommand};
 
@@ -65,6 +67,7 @@ pub(super) struct Root<'a> {
     /// When agents are given up that still have not drained and send nothing; then, when links are
     /// cut.
     pub(super) give_up: u64,
+    pub(super) clocks: Clocks,
 }
 
 impl<'a> Root<'a> {
@@ -91,6 +94,7 @@ impl<'a> Root<'a> {
             input_over: false,
             deaf: [false; 2],
             give_up: 0,
+            clocks: Clocks::default(),
         })
     }
 
@@ -108,7 +112,7 @@ impl<'a> Root<'a> {
             let _ = sys::kill(pid, libc::SIGKILL);
         }
         let (orphans, hosts) = (self.below.orphans, self.hosts.records());
-        self.control.report(orphans, hosts)
+        self.control.report(orphans, hosts, self.clocks.into_samples())
     }
 
     /// Everything that depends on several events, as long as the job lives.
@@ -118,6 +122,19 @@ impl<'a> Root<'a> {
         self.step_input();
         self.step_output();
         self.messages();
+        self.step_clocks();
+    }
+
+    /// Whether events of ranks are recorded, whose times are to fit together.
+    fn aligns(&self) -> bool {
+        let wanted = self.control.plan.trace.as_ref().map(|memory| memory.wanted);
+        self.phase == Phase::Running && wanted.is_some_and(|wanted| wanted.events)
+    }
+
+    fn step_clocks(&mut self) {
+        if self.aligns() && self.clocks.is_due(self.now()) {
+            self.command(HostCommand::Clock { sent: monotonic() });
+        }
     }
 
     /// The machine has finished: lets the agents drain and go.
@@ -245,7 +262,9 @@ impl Role for Root<'_> {
             return Some(self.give_up);
         }
         let limit = (self.phase == Phase::Draining).then(|| self.give_up.max(self.now() + 1));
-        let times = [self.control.deadline(), self.below.deadline(), self.start_deadline(), limit];
+        let clocks = self.aligns().then(|| self.clocks.due());
+        let (job, links) = (self.control.deadline(), self.below.deadline());
+        let times = [job, links, self.start_deadline(), limit, clocks];
         times.into_iter().flatten().min()
     }
 

@@ -12,6 +12,7 @@ use crate::agent::record::epoch_now;
 use crate::event_loop::Role;
 use crate::link::LinkEvent;
 use crate::report::End;
+use crate::trace::{ClockSample, monotonic};
 use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Down, HostCommand, Loss, Up};
 
@@ -33,7 +34,7 @@ impl Root<'_> {
 
     fn heard_below(&mut self, link: usize, up: Up) {
         let Some(up) = self.below.heard(link, up) else { return self.answer_cpu_sample() };
-        if self.phase == Phase::Draining && matches!(up, Up::Output { .. }) {
+        if self.phase == Phase::Draining && matches!(up, Up::Output { .. } | Up::Trace { .. }) {
             self.give_up = self.now() + FINISH.ms();
         }
         match up {
@@ -56,6 +57,19 @@ impl Root<'_> {
             Up::Output { rank, which, bytes } => {
                 self.below.owe(link, bytes.len());
                 self.control.output.take(rank, which, &bytes);
+            }
+            Up::Trace { rank, at, bytes } => {
+                self.below.owe(link, bytes.len());
+                // What does not fit is nobody's.
+                let _fits = self
+                    .control
+                    .plan
+                    .trace
+                    .as_ref()
+                    .is_some_and(|memory| memory.put(rank, at, &bytes));
+            }
+            Up::Clock { host, sent, there } if self.below.is_behind(link, host) => {
+                self.clocks.answered(ClockSample { host, sent, there, received: monotonic() });
             }
             Up::OutputEnd { rank, which } => self.control.output.end(rank, which),
             Up::Bootstrap(up) => {

@@ -2,7 +2,9 @@
 //! input, and the links to the agents of the hosts. It has no ranks of its own.
 //!
 //! * `driver`: the loop. `start`: brings the hosts up. `lifetime`: what happens once ranks run.
+//!   `clocks`: looks at the clocks of the hosts.
 
+mod clocks;
 mod driver;
 mod lifetime;
 mod start;

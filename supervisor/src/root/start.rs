@@ -33,6 +33,7 @@ pub(super) fn common(plan: &JobPlan) -> Common {
         exit_bound_ms: ms(plan.exit_bound),
         conduit_program: plan.conduit_program,
         verbose: plan.verbose,
+        trace: plan.trace.as_ref().map(|memory| memory.wanted),
         doctor: false,
         ..Common::new(
             &plan.reach,

@@ -19,6 +19,7 @@ use crate::event_loop::Which;
 use crate::plan::{HostEntry, Reach};
 use crate::stage::digest::Digest;
 use crate::stage::offer::Offer;
+use crate::trace::Wanted;
 
 /// What is the same for every host of a job. Encoded once, passed on as it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +42,8 @@ pub(crate) struct Common {
     pub(crate) exit_bound_ms: u64,
     pub(crate) conduit_program: bool,
     pub(crate) verbose: u8,
+    /// Traces and counters that are wanted of the ranks.
+    pub(crate) trace: Option<Wanted>,
     /// There is no job: hosts are to be looked at.
     pub(crate) doctor: bool,
     pub(crate) ssh: Ssh,
@@ -57,6 +60,10 @@ pub(crate) enum HostCommand {
     /// What CPU time have the ranks had? The number comes back with the answer.
     SampleCpu {
         number: u32,
+    },
+    /// What time is it? When that was asked comes back with the answer.
+    Clock {
+        sent: u64,
     },
     /// Nobody reads this stream any more.
     OutputClosed(Which),
@@ -125,6 +132,10 @@ pub(crate) enum Up {
     Output { rank: u32, which: Which, bytes: Bytes },
     /// It will write no more to this stream.
     OutputEnd { rank: u32, which: Which },
+    /// A piece of what a rank has recorded, and where it belongs in its slot.
+    Trace { rank: u32, at: u64, bytes: Bytes },
+    /// Answer to [`HostCommand::Clock`] of one host.
+    Clock { host: u32, sent: u64, there: u64 },
     /// Of the machine that matches collective calls.
     Bootstrap(collective::Up),
     /// The whole subtree has the last piece of input; whether anybody there reads more.
@@ -166,6 +177,7 @@ impl Up {
         match self {
             Self::Output { .. }
             | Self::OutputEnd { .. }
+            | Self::Trace { .. }
             | Self::Bootstrap(_)
             // Behind the output.
             | Self::Done { .. } => Lane::Bulk,
@@ -267,6 +279,7 @@ mod tests {
             exit_bound_ms: 6000,
             conduit_program: true,
             verbose: 0,
+            trace: Some(Wanted { capacity: 8, events: true, counts: false }),
             doctor: false,
             ssh: Ssh {
                 command: "ssh".into(),
@@ -316,6 +329,8 @@ mod tests {
             Up::Unreached(vec![(1, HostEntry::new("n1"))]),
             Up::Events(vec![RankEvent::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
             Up::Output { rank: 1, which: Which::Err, bytes: vec![1, 2].into() },
+            Up::Trace { rank: 1, at: 1 << 40, bytes: vec![3].into() },
+            Up::Clock { host: 1, sent: 2, there: 3 },
             Up::Done { orphans: 3 },
         ] {
             assert_eq!(decode::<Up>(&encode(&up)).unwrap(), up);

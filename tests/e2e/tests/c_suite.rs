@@ -14,6 +14,8 @@ mod debug;
 mod symbols;
 #[path = "c_suite/teams.rs"]
 mod teams;
+#[path = "c_suite/trace.rs"]
+mod trace;
 
 use std::path::Path;
 use std::process::Command;

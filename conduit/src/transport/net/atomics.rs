@@ -14,6 +14,7 @@ use super::pending_ops::{FetchedBy, OnComplete, OpKind};
 use super::post::{Sent, Via};
 use super::rma::{OneSided, Piece};
 use super::transport::NetTransport;
+use crate::trace::{self, Cause, Counter};
 use crate::transport::op_counter::OpCounter;
 
 /// What is done to a word.
@@ -44,8 +45,10 @@ impl OneSided<'_> {
         let piece = Piece { via, kind: OpKind::Atomic, place, counter };
         let Some((slots, remote, rkey)) = self.aim(piece) else { return Ok(Sent::Full) };
         let Some((index, part)) = self.buffer_part(via, &slots, WORD, |_| {}) else {
+            trace::lacks(Cause::AtomicBuffer);
             return Ok(Sent::Full);
         };
+        trace::count(Counter::AtomicBuffer, 0);
         let operation = match op {
             WordOp::Add(add) => Operation::FetchAdd { remote, rkey, add },
             WordOp::CompareSwap { compare, swap } => {

@@ -11,6 +11,7 @@ use super::error::Error;
 use super::memory::pool::Buffer;
 use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::rail::Rail;
+use crate::trace::{self, Counter};
 
 /// Most completions of sends that one poll takes from a rail.
 const SENDS: usize = 32;
@@ -77,6 +78,7 @@ impl NetContext {
         let mut batch = [Completion::EMPTY; N];
         let count = self.rails[at].send_cq.poll(&mut batch)?;
         let mut failure = None;
+        trace::count_some(Counter::Reaped, count);
         for completion in &batch[..count] {
             if let Err(error) = self.finished(at, completion) {
                 failure.get_or_insert(error);

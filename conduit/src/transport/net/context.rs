@@ -23,6 +23,7 @@ use super::rail::Rail;
 use super::segments::Segments;
 use super::settings::NetSettings;
 use super::xrc::Xrc;
+use crate::trace::{self, Cause};
 
 /// What only the receive side changes.
 #[derive(Debug, Default)]
@@ -114,7 +115,10 @@ impl NetContext {
         let peer = self.peers.get(rank).filter(|peer| peer.is_open());
         match peer {
             Some(peer) => peer.use_it(),
-            None => self.connect_queue.need(rank),
+            None => {
+                trace::lacks(Cause::Connection);
+                self.connect_queue.need(rank);
+            }
         }
         peer
     }

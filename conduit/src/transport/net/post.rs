@@ -8,6 +8,7 @@ use super::error::Error;
 use super::peer::{Connection, Peer, SendQp};
 use super::pending_ops::{OnComplete, PendingOp};
 use super::rail::Rail;
+use crate::trace::{self, Cause};
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +45,11 @@ impl<'a> Slots<'a> {
     #[inline]
     pub(super) fn take(rail: &'a Rail, send_qp: &'a SendQp, reserve: Reserve) -> Option<Self> {
         if !send_qp.slots.take(reserve.queue_pair) {
+            trace::lacks(Cause::SendQueue);
             return None;
         }
         if !rail.sends.take(reserve.completion_queue) {
+            trace::lacks(Cause::CompletionQueue);
             send_qp.slots.give(1);
             return None;
         }
@@ -75,6 +78,7 @@ impl NetContext {
             slots.give_back();
             return Ok(Sent::Full);
         };
+        trace::posts(&data);
         let send = SendWr { id, operation, data, signaled: true, to: None };
         match slots.send_qp.post(&send) {
             Ok(()) => Ok(Sent::Yes),

@@ -17,6 +17,7 @@ use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::post::{Reserve, Sent, Slots, Via};
 use super::rail::RESERVED_CQ_SLOTS;
 use super::settings::sizes::RESERVED_SQ_SLOTS;
+use crate::trace::{self, Counter};
 use crate::transport::op_counter::OpCounter;
 
 /// Greatest piece of a transfer: devices take less than 2^31 bytes, and a multiple of a page keeps
@@ -170,11 +171,13 @@ impl<'a> OneSided<'a> {
         let via = piece.via;
         if bytes.len() <= via.connection.main.inline {
             let sent = self.post(piece, to, Data::Inline(&[bytes]), (false, None), end(false))?;
+            trace::count(Counter::PutInline, posted(sent, bytes.len()));
             return Ok(posted(sent, bytes.len()));
         }
         let (address, len) = (bytes.as_ptr().addr(), bytes.len());
         if let Some(own) = self.own_part(via, address, len).filter(|_| !copy) {
             let sent = self.post(piece, to, Data::Gather(&[own]), (true, None), end(true))?;
+            trace::count(Counter::PutZeroCopy, posted(sent, own.len as usize));
             return Ok(posted(sent, own.len as usize));
         }
         // A Long that stalls gives its payload back while parts of it are under way.
@@ -191,6 +194,7 @@ impl<'a> OneSided<'a> {
         let Some((index, part)) = self.buffer_part(via, &slots, len, fill) else { return Ok(0) };
         let how = (false, Some(index));
         let sent = self.post(piece, to, Data::Gather(&[part]), how, end(false))?;
+        trace::count(Counter::PutBounce, posted(sent, len));
         Ok(posted(sent, len))
     }
 
@@ -202,6 +206,7 @@ impl<'a> OneSided<'a> {
         let (sent, len) = if let Some(own) = self.own_part(via, into.address(), into.left) {
             let end = OnComplete::Count { counter, local: true };
             let data = Data::Gather(&[own]);
+            trace::count(Counter::GetZeroCopy, own.len as usize);
             (self.post(piece, from, data, (true, None), end)?, own.len as usize)
         } else if let Some((held, parts, len)) = if into.left <= COPIED {
             None
@@ -216,6 +221,7 @@ impl<'a> OneSided<'a> {
             let Some((index, part)) = buffer else { return Ok(0) };
             let end = OnComplete::CopyOut { counter, target: into.peek(len), len };
             let data = Data::Gather(&[part]);
+            trace::count(Counter::GetBounce, len);
             (self.post(piece, from, data, (true, Some(index)), end)?, len)
         };
         let len = if sent { len } else { 0 };

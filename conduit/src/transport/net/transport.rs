@@ -38,6 +38,7 @@ use super::{
 };
 use crate::error::Error as CallError;
 use crate::mode::Mode;
+use crate::trace;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass, ReplyToken, Sink};
 use crate::transport::neighbours::Neighbours;
 use crate::transport::op_counter::OpCounter;
@@ -179,6 +180,7 @@ impl NetTransport {
         for rail in &self.context.rails {
             let mut key = 0;
             if memory.len > 0 {
+                let _span = trace::registers(memory.len);
                 let region = memory.register(&*rail.device)?;
                 key = region.rkey();
                 let _ = rail.segment.set(region);
@@ -207,6 +209,7 @@ impl NetTransport {
 
     /// Registers memory that the program bound to an endpoint of this rank.
     pub(crate) fn bind(&self, endpoint: u16, memory: SegmentMemory) -> Result<(), Error> {
+        let _span = trace::registers(memory.len);
         self.context.segments.bind(endpoint, memory, &self.context.rails)
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::mode::Mode;
 use crate::sys;
+use crate::trace::{self, Category};
 
 /// Messages without an answer that make a flood.
 const FLOOD: u32 = 16;
@@ -90,7 +91,8 @@ impl PollBudget {
             return false;
         }
         self.burst.store(burst.saturating_add(1), Ordering::Relaxed);
-        if burst >= BURST && asymmetric {
+        // While messages are traced each is checked for: those of a burst go past the trace.
+        if burst >= BURST && asymmetric && !trace::on(Category::Messages) {
             self.grant(me::<M>(), CHECK_EVERY - 1);
         }
         true

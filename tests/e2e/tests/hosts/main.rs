@@ -13,5 +13,6 @@ mod placement;
 mod reasons;
 mod self_start;
 mod staging;
+mod trace;
 mod transports;
 mod trees;

@@ -11,6 +11,7 @@ use bootstrap::Rank;
 use fabric::{Completion, PostError, Status};
 
 use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, Shape};
+use crate::trace::{self, Counter};
 use crate::transport::message::{Arrived, ArrivedPayload, MessageClass, ReplyToken, Sink};
 use crate::transport::neighbours;
 use crate::transport::net::completions::status_text;
@@ -188,7 +189,9 @@ impl<'a> Receiver<'a> {
         if locked {
             self.0.receive.polling.store(false, Ordering::Release);
         }
-        Ok(count?)
+        let count = count?;
+        trace::count_some(Counter::Received, count);
+        Ok(count)
     }
 
     #[inline(never)]
@@ -345,6 +348,7 @@ impl<'a> Receiver<'a> {
             hand_over(token, decoded, self.arrival(token, decoded, bytes)?, sink);
             spares.put(&self.0.buffers.pool, buffer);
         } else {
+            trace::count(Counter::NoSpare, len as usize);
             // Aligned as buffers are.
             let mut words = vec![0; bytes.len().div_ceil(8)];
             let copy = bytes_of(&mut words, bytes.len());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fabric::{Data, Operation, Sge};
 
 use super::header::{self, ACK, BUFFER, Encoded, Head, MAX_HEADER, Shape};
+use crate::trace::{self, Cause, Counter};
 use crate::transport::limits::max_long_alloc;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass, ReplyToken, ZeroCopy};
 use crate::transport::neighbours::remote_rank;
@@ -147,16 +148,20 @@ impl<'a> Sender<'a> {
             MessageClass::Internal => connection.internal.take(0),
             MessageClass::Request => {
                 if !self.0.credits.take(0) {
+                    trace::lacks(Cause::Credit);
                     return false;
                 }
                 let room = self.0.rails[connection.rail].reply_room();
                 if room.is_some_and(|room| !room.take(0)) {
+                    trace::lacks(Cause::ReplyRoom);
                     self.0.credits.give(1);
                     return false;
                 }
                 if connection.account.take() {
+                    trace::count(Counter::Credit, 0);
                     return true;
                 }
+                trace::lacks(Cause::Credit);
                 self.0.credits.give(1);
                 if let Some(room) = room {
                     room.give(1);
@@ -257,7 +262,11 @@ impl<'a> Sender<'a> {
             completion_queue: if is_urgent(class) { 0 } else { RESERVED_CQ_SLOTS },
         };
         let rail = &self.0.rails[connection.rail];
-        Slots::take(rail, send_qp_for(connection, class), reserve)
+        let slots = Slots::take(rail, send_qp_for(connection, class), reserve);
+        if split && slots.is_none() {
+            trace::lacks(Cause::RequestQueue);
+        }
+        slots
     }
 
     /// As [`Sender::slots`], with a send buffer.

@@ -20,8 +20,9 @@ use super::machine::{Action, Event};
 #[cfg(test)]
 use super::table::Counters;
 use super::table::Table;
-use super::wire::{Context, MAX_PAYLOAD, Numbers, Packet};
+use super::wire::{Context, Kind, MAX_PAYLOAD, Numbers, Packet};
 use super::{Error, Peers};
+use crate::trace::{self, Counter};
 use crate::transport::net::error::Error as NetError;
 use crate::transport::net::memory::pool::Pool;
 use crate::transport::net::settings::ConnectSettings;
@@ -242,6 +243,17 @@ struct Inner {
     dice: u64,
 }
 
+/// Counts a packet of a handshake that goes out.
+fn count_packet(kind: Kind, original: bool) {
+    match kind {
+        Kind::Req | Kind::Rtu if original => {}
+        Kind::Req => trace::count(Counter::ConnectReq, 0),
+        Kind::Rtu => trace::count(Counter::ConnectRtu, 0),
+        Kind::Rep => trace::count(Counter::ConnectRep, 0),
+        Kind::Ack => trace::count(Counter::ConnectAck, 0),
+    }
+}
+
 impl Inner {
     /// From RESET to RTS, all receives posted.
     fn bring_up(&mut self) -> Result<(), Error> {
@@ -401,6 +413,7 @@ impl Inner {
                 }
                 Action::Send { kind, original } => {
                     let (from, to) = (me.0, peer.0);
+                    count_packet(*kind, *original);
                     let packet =
                         Packet { kind: *kind, original: *original, from, to, numbers: own };
                     self.transmit(packet, peers)?;
@@ -411,7 +424,10 @@ impl Inner {
                     let ready = peers.send_ready(peer);
                     ready.map_err(failure(me, peer, "make its queue pairs ready to send"))?;
                 }
-                Action::Open => peers.open(peer),
+                Action::Open => {
+                    peers.open(peer);
+                    trace::connected(peer, Counter::ConnectedDynamic);
+                }
                 Action::GiveUp { state, resends, waited } => {
                     let (state, seconds) = (state.words(), waited.as_secs_f64());
                     return Err(Error::GaveUp {

@@ -3,6 +3,7 @@
 use bootstrap::{Bootstrap, Rank};
 
 use super::{Error, MAX_NUMBERS, Numbers, Peers};
+use crate::trace::{self, Counter};
 
 /// First half: this rank can receive from those that it or they choose. Collective over the job,
 /// also for ranks that choose nobody.
@@ -66,6 +67,7 @@ pub(crate) fn open(me: Rank, list: &[Rank], peers: &dyn Peers) -> Result<(), Err
         let ready = peers.send_ready(*rank);
         ready.map_err(failure(me, *rank, "make its queue pairs ready to send"))?;
         peers.open(*rank);
+        trace::connected(*rank, Counter::ConnectedStatic);
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use fabric::Device;
 
 use super::pool::{Buffer, FreeList, Pool};
+use crate::trace::{self, Cause, Counter};
 use crate::transport::net::am::header::{MAX_HEADER, SEND_BUFFER};
 use crate::transport::net::error::Error;
 
@@ -27,7 +28,12 @@ impl MessageBuffers {
 
     /// Takes a send buffer if more than `reserve` are left.
     pub(crate) fn take_send(&self, reserve: u32) -> Option<Buffer> {
-        self.send.take(&self.pool, reserve)
+        let taken = self.send.take(&self.pool, reserve);
+        match taken {
+            Some(_) => trace::count(Counter::SendBuffer, 0),
+            None => trace::lacks(Cause::SendBuffer),
+        }
+        taken
     }
 
     pub(crate) fn put_send(&self, buffer: Buffer) {

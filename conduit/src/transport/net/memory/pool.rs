@@ -10,6 +10,7 @@ use fabric::{Access, Device, Region, Sge};
 
 use super::regions::Span;
 use crate::sys::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::trace;
 use crate::transport::net::credits::Permits;
 use crate::transport::net::error::Error;
 use crate::transport::net::lockfree::{AppendTable, IndexStack};
@@ -344,6 +345,7 @@ impl Pool {
         }
         let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Mapping::new(len * count as usize)?;
+        let _span = trace::registers(memory.len);
         let register = |device: &Option<&dyn Device>| {
             let access = Access::LOCAL_WRITE;
             // SAFETY: the memory is mapped until the slab is dropped, which drops the region first;

@@ -1,0 +1,185 @@
+//! The clocks of the hosts, in the time of the launching one.
+//!
+//! A look at a clock says: between `sent` and `received` here it was `there` there. In the middle
+//! of that, give or take half of it, both clocks show the same moment. So the look with the
+//! shortest way is the best. Clocks also drift: with a good look from early and one from late in
+//! the job the offset is a straight line between them.
+
+use std::collections::BTreeMap;
+
+use bootstrap::trace::Slot;
+use supervisor::trace::ClockSample;
+
+/// A moment: the time there, and how far that is ahead of the time here. Nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    there: u64,
+    ahead: i128,
+    /// How long the look took.
+    way: u64,
+}
+
+/// How far a host's clock is ahead.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Line {
+    first: Point,
+    /// Nanoseconds that the offset grows in a nanosecond there.
+    slope: f64,
+}
+
+/// Greatest drift that is believed, nanoseconds in a nanosecond: ten times that of bad clocks. What
+/// is more comes from looks that took long.
+const MOST_DRIFT: f64 = 1e-3;
+/// Least distance of two looks that say something about drift, nanoseconds.
+const FAR: u64 = 500_000_000;
+
+impl Line {
+    /// The best line through looks; `None` without any.
+    fn through(samples: &[ClockSample]) -> Option<Self> {
+        let point = |sample: &ClockSample| {
+            let way = sample.received.checked_sub(sample.sent)?;
+            let middle = i128::from(sample.sent) + i128::from(way / 2);
+            Some(Point { there: sample.there, ahead: i128::from(sample.there) - middle, way })
+        };
+        let points: Vec<Point> = samples.iter().filter_map(point).collect();
+        let best = *points.iter().min_by_key(|point| point.way)?;
+        let begin = points.iter().map(|point| point.there).min()?;
+        let end = points.iter().map(|point| point.there).max()?;
+        let middle = begin + (end - begin) / 2;
+        let best_of = |late: bool| {
+            let half = points.iter().filter(|point| (point.there > middle) == late);
+            half.min_by_key(|point| point.way)
+        };
+        let (Some(early), Some(late)) = (best_of(false), best_of(true)) else {
+            return Some(Self { first: best, slope: 0.0 });
+        };
+        let distance = late.there - early.there;
+        #[expect(clippy::cast_precision_loss, reason = "a ratio of differences")]
+        let slope = (late.ahead - early.ahead) as f64 / distance as f64;
+        if distance < FAR || slope.abs() > MOST_DRIFT {
+            return Some(Self { first: best, slope: 0.0 });
+        }
+        Some(Self { first: *early, slope })
+    }
+
+    /// A time there, in the time here.
+    fn here(&self, there: u64) -> u64 {
+        let since = i128::from(there) - i128::from(self.first.there);
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            reason = "nanoseconds of a drift"
+        )]
+        let drift = (since as f64 * self.slope) as i128;
+        let here = i128::from(there) - self.first.ahead - drift;
+        u64::try_from(here.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+/// The clocks of all hosts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Alignment(BTreeMap<u32, Line>);
+
+impl Alignment {
+    /// From all looks. A host without any has the clock of the launching one.
+    pub(super) fn of(samples: &[ClockSample]) -> Self {
+        let mut by_host: BTreeMap<u32, Vec<ClockSample>> = BTreeMap::new();
+        for sample in samples {
+            by_host.entry(sample.host).or_default().push(*sample);
+        }
+        let line = |(host, samples): (u32, Vec<ClockSample>)| {
+            Line::through(&samples).map(|line| (host, line))
+        };
+        Self(by_host.into_iter().filter_map(line).collect())
+    }
+
+    /// Puts the times of a rank of a host into the time here.
+    pub(super) fn apply(&self, host: u32, slot: &mut Slot) {
+        if let Some(line) = self.0.get(&host) {
+            for record in &mut slot.records {
+                record.at = line.here(record.at);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// What a clock shows that is so far ahead, and gains so many nanoseconds a second.
+    fn shown(here: u64, ahead: i64, gains: i64) -> u64 {
+        let drift = i128::from(here) * i128::from(gains) / i128::from(SECOND);
+        u64::try_from(i128::from(here) + i128::from(ahead) + drift).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn the_error_is_at_most_the_best_way(
+            ahead in -1_000_000_000_i64..1_000_000_000_000,
+            gains in -100_000_i64..100_000,
+            ways in proptest::collection::vec((20_000_u64..5_000_000, 0_u64..=100), 2..40),
+        ) {
+            let mut samples = Vec::new();
+            for (number, (way, part)) in (0..).zip(&ways) {
+                let sent = 3 * SECOND + number * SECOND;
+                // The way there takes any part of the whole.
+                let there = shown(sent + way * part / 100, ahead, gains);
+                samples.push(ClockSample { host: 1, sent, there, received: sent + way });
+            }
+            let (begin, end) = (samples[0].sent, samples[samples.len() - 1].received);
+            let line = Line::through(&samples).unwrap();
+            let half = samples.len().div_ceil(2);
+            // The halves of the time may differ by one look from those of the list.
+            let bound = |some: &[ClockSample]| some.iter().map(|s| s.received - s.sent).min();
+            let (early, late) = (&samples[..half], &samples[half.min(samples.len() - 1)..]);
+            let best = bound(early).max(bound(late));
+            let worst = samples.iter().map(|s| s.received - s.sent).max().unwrap();
+            let allowed = best.unwrap().max(worst) + 10;
+            for here in [begin, begin + (end - begin) / 2, end] {
+                let found = line.here(shown(here, ahead, gains));
+                prop_assert!(found.abs_diff(here) <= allowed, "{} for {here}: {line:?}", found);
+            }
+        }
+
+        #[test]
+        fn nonsense_never_panics(
+            looks in proptest::collection::vec(any::<(u32, u64, u64, u64)>(), 0..20),
+            at in any::<u64>(),
+        ) {
+            let sample = |(host, sent, there, received)| ClockSample { host, sent, there, received };
+            let samples: Vec<_> = looks.into_iter().map(sample).collect();
+            let _ = Alignment::of(&samples);
+            if let Some(line) = Line::through(&samples) {
+                let _ = line.here(at);
+            }
+        }
+    }
+
+    #[test]
+    fn the_shortest_way_counts() {
+        let look = |sent, way, ahead| {
+            let there = sent + way / 2 + ahead;
+            ClockSample { host: 0, sent, there, received: sent + way }
+        };
+        let line = Line::through(&[look(100, 1000, 5_300), look(400, 10, 5_000)]).unwrap();
+        assert_eq!(line.here(7_000), 2_000);
+        assert!(Line::through(&[]).is_none());
+    }
+
+    #[test]
+    fn hosts_have_clocks_of_their_own() {
+        use bootstrap::trace::{Kind, Record};
+        let sample = ClockSample { host: 2, sent: 10, there: 1_010, received: 10 };
+        let alignment = Alignment::of(&[sample]);
+        let mut slot = Slot { records: vec![Record::new(Kind::Put, 1_500)], ..Slot::default() };
+        alignment.apply(1, &mut slot);
+        assert_eq!(slot.records[0].at, 1_500);
+        alignment.apply(2, &mut slot);
+        assert_eq!(slot.records[0].at, 500);
+    }
+}
