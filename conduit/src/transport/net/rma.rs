@@ -15,6 +15,7 @@ use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::post::{Reserve, Sent, Slots, Via};
 use super::rail::RESERVED_CQ_SLOTS;
 use super::settings::sizes::RESERVED_SQ_SLOTS;
+use super::stripes::Cutter;
 use crate::transport::op_counter::OpCounter;
 
 /// Greatest piece of a transfer: devices take less than 2^31 bytes, and a multiple of a page keeps
@@ -22,7 +23,7 @@ use crate::transport::op_counter::OpCounter;
 const PIECE: u32 = 1 << 30;
 
 /// One-sided operations leave room for messages that others wait for.
-const RESERVE: Reserve =
+pub(super) const RESERVE: Reserve =
     Reserve { queue_pair: RESERVED_SQ_SLOTS, completion_queue: RESERVED_CQ_SLOTS };
 
 /// The local end of a put, and how much of it was posted. Memory outside attached segments is
@@ -74,7 +75,8 @@ impl<'a> OneSided<'a> {
     pub(super) fn aim(self, piece: Piece<'a, '_>) -> Option<(Slots<'a>, u64, u32)> {
         let Via { peer, connection, .. } = piece.via;
         let (remote, key) = self.0.segments.aim(peer.rank, piece.place, connection.rail)?;
-        let slots = Slots::take(&self.0.rails[connection.rail], &connection.main, RESERVE)?;
+        let reserve = self.reserve(piece.kind);
+        let slots = Slots::take(&self.0.rails[connection.rail], &connection.main, reserve)?;
         Some((slots, remote, key))
     }
 
@@ -131,6 +133,20 @@ impl<'a> OneSided<'a> {
         Ok(sent? == Sent::Yes)
     }
 
+    /// Bytes of the next piece of so many that the device takes from, or puts, where they are.
+    fn cut(self, piece: Piece<'a, '_>, len: usize) -> u32 {
+        let stripes = self.0.settings.stripes;
+        let stripe = match piece.kind {
+            // One port alone has nothing to share.
+            _ if self.0.rails.len() < 2 => 0,
+            OpKind::Put => stripes.put,
+            OpKind::Get => stripes.get,
+            _ => 0,
+        };
+        let most = PIECE.min(self.0.rails[piece.via.connection.rail].max_message);
+        Cutter::new(stripe, most).next(len)
+    }
+
     /// Posts the first piece of `bytes`. Returns its length; 0: no room. `copy`: also what the
     /// device could read in place.
     pub(super) fn put_piece(
@@ -139,6 +155,10 @@ impl<'a> OneSided<'a> {
         bytes: &[u8],
         copy: bool,
     ) -> Result<usize, Error> {
+        self.before_fence(piece, || self.write_piece(piece, bytes, copy))
+    }
+
+    fn write_piece(self, piece: Piece<'a, '_>, bytes: &[u8], copy: bool) -> Result<usize, Error> {
         let Some((slots, remote, rkey)) = self.aim(piece) else { return Ok(0) };
         let to = (&slots, Operation::Write { remote, rkey });
         let end = |local| OnComplete::Count { counter: Arc::clone(piece.counter), local };
@@ -150,6 +170,7 @@ impl<'a> OneSided<'a> {
         }
         let (address, len) = (bytes.as_ptr().addr(), bytes.len());
         if let Some(own) = self.own_part(via, address, len).filter(|_| !copy) {
+            let own = Sge { len: self.cut(piece, len), ..own };
             let sent = self.post(piece, to, Data::Gather(&[own]), (true, None), end(true))?;
             return Ok(posted(sent, own.len as usize));
         }
@@ -167,6 +188,7 @@ impl<'a> OneSided<'a> {
         let from = (&slots, Operation::Read { remote, rkey });
         let (via, counter) = (piece.via, Arc::clone(piece.counter));
         let (sent, len) = if let Some(own) = self.own_part(via, into.address(), into.left) {
+            let own = Sge { len: self.cut(piece, into.left), ..own };
             let end = OnComplete::Count { counter, local: true };
             let data = Data::Gather(&[own]);
             (self.post(piece, from, data, (true, None), end)?, own.len as usize)

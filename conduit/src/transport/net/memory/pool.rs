@@ -98,6 +98,12 @@ impl Inbox {
         RemoteInbox { base, rkey: self.region.rkey() }
     }
 
+    /// A word as the device of this rank sees it, for results that nobody reads.
+    pub(crate) fn own(&self, index: usize) -> Sge {
+        let at = self.memory.base.as_ptr().addr() + index * size_of::<u64>();
+        Sge { addr: at as u64, len: 8, lkey: self.region.lkey() }
+    }
+
     /// A word; 0 beyond the end.
     #[inline]
     pub(crate) fn load(&self, index: usize) -> u64 {
