@@ -46,7 +46,7 @@ const DOCUMENTED: &[(Fate, &str)] = &[
     // No memory is pinned on behalf of others: segments are registered as a whole.
     (Obsolete, "GASNET_FIREHOSE_M GASNET_FIREHOSE_R GASNET_PUTINMOVE_LIMIT"),
     (Obsolete, "GASNET_FIREHOSE_TABLE_SCALE"),
-    (Refused, "GASNET_PUT_STRIPE_SZ GASNET_GET_STRIPE_SZ GASNET_USE_FENCED_PUTS"),
+    (Honoured, "GASNET_PUT_STRIPE_SZ GASNET_GET_STRIPE_SZ GASNET_USE_FENCED_PUTS"),
     (Obsolete, "GASNET_HCA_ID GASNET_PORT_NUM GASNET_RCV_THREAD_LOAD"),
     // Families, and segments, which are chosen when a program is built.
     (Elsewhere, "GASNET_SEGMENT_FAST GASNET_SEGMENT_LARGE GASNET_SEGMENT_EVERYTHING"),

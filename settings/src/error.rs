@@ -5,7 +5,7 @@
 #[error("environment variable {name}={value:?}: {problem}; expected {expected}")]
 pub struct Error {
     /// Variable, by the name under which it was set.
-    pub name: &'static str,
+    pub name: String,
     /// Value seen.
     pub value: String,
     /// What is wrong with it.

@@ -1,15 +1,13 @@
 //! Names in an environment that do not do what their user may think.
 
 use crate::Env;
+use crate::port_filter;
 use crate::table::{GROUPS, rows, without_effect};
 use crate::values;
-use crate::variable::{Group, Status};
+use crate::variable::{Group, NoEffect, Status};
 
 /// Prefixes of names that are ours, so that an unknown one is a mistake.
 const PREFIXES: [&str; 2] = ["GASNET_", "GASNETRUN_"];
-
-/// Variables that select by topology: any digits may follow these names.
-const FAMILIES: [&str; 1] = ["GASNET_IBV_PORTS_"];
 
 /// How alike, from 0 to 1, a known name must be to be offered.
 const ALIKE: f64 = 0.8;
@@ -28,16 +26,9 @@ pub fn unknown_names(env: &Env) -> Vec<(String, Option<&'static str>)> {
 }
 
 fn is_known(name: &str) -> bool {
-    let member = |family: &str| {
-        let key = name.strip_prefix(family).unwrap_or_default();
-        !key.is_empty()
-            && key
-                .split('_')
-                .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
-    };
     rows().any(|row| row.name == name || row.aliases.contains(&name))
         || without_effect().any(|(other, _)| other == name)
-        || FAMILIES.iter().any(|family| member(family))
+        || port_filter::is_member(name)
 }
 
 fn near_match(name: &str) -> Option<&'static str> {
@@ -74,7 +65,7 @@ fn about(group: &Group, env: &Env) -> Vec<String> {
         .map(|(name, now)| format!("environment variable {name} is an old name, use {now}"));
     let names =
         group.no_effect.iter().flat_map(|list| list.names.iter().map(move |name| (*name, list)));
-    let idle = names.filter(|(name, _)| env.get(name).is_some()).filter_map(|(name, list)| {
+    let idle = names.filter(|(name, list)| is_used(name, list, env)).filter_map(|(name, list)| {
         Some(match list.status {
             Status::Ignored => return None,
             Status::Later => {
@@ -87,4 +78,11 @@ fn about(group: &Group, env: &Env) -> Vec<String> {
         })
     });
     old.chain(idle).collect()
+}
+
+/// Whether a name that does nothing is set. An obsolete one may be set to nothing, which always
+/// meant its default.
+fn is_used(name: &str, list: &NoEffect, env: &Env) -> bool {
+    let empty = |value: &std::ffi::OsStr| value.is_empty() && list.status == Status::Obsolete;
+    env.get(name).is_some_and(|value| !empty(value))
 }

@@ -5,6 +5,7 @@ use std::fmt::Display;
 
 use nix::sys::signal::Signal;
 
+use crate::port_filter;
 use crate::variable::Kind;
 
 /// A parsed value.
@@ -28,7 +29,7 @@ pub enum Value {
     Signals(Signals),
     /// Of [`Kind::Enum`] and [`Kind::EnumList`], spelt as in the table.
     Words(Vec<&'static str>),
-    /// Of [`Kind::Text`] and [`Kind::FilePattern`].
+    /// Of [`Kind::Text`], [`Kind::FilePattern`] and [`Kind::PortFilter`].
     Text(String),
 }
 
@@ -123,6 +124,7 @@ pub fn parse(kind: Kind, text: &str) -> Result<Value, String> {
         Kind::SignalList => signals(text).map(Value::Signals),
         Kind::Enum(words) => word(words, text.trim()).map(|word| Value::Words(vec![word])),
         Kind::EnumList(words) => word_list(words, text),
+        Kind::PortFilter => port_filter::check(text).map(|()| Value::Text(text.to_owned())),
         Kind::Text | Kind::FilePattern => Ok(Value::Text(text.to_owned())),
         Kind::Presence => Ok(Value::Bool(true)),
     }
@@ -176,6 +178,7 @@ impl Kind {
             Self::EnumList(words) => {
                 format!("a list, such as {}, of some of {}", words[0], words.join(", "))
             }
+            Self::PortFilter => port_filter::EXPECTED.to_owned(),
             Self::Text => "any text".to_owned(),
             Self::Presence => "any value".to_owned(),
         }

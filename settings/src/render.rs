@@ -119,6 +119,7 @@ impl Kind {
             Self::SignalList => "signals".to_owned(),
             Self::FilePattern => "file".to_owned(),
             Self::Enum(words) | Self::EnumList(words) => words.join(" "),
+            Self::PortFilter => "HCA:port+…".to_owned(),
             Self::Text => "text".to_owned(),
             Self::Presence => "set or not".to_owned(),
         }

@@ -272,8 +272,27 @@ fn variables_without_effect_give_one_warning() {
         "{lines:?}"
     );
     assert!(lines[0].contains("no effect in this version"), "{lines:?}");
+    // Set to nothing, an obsolete one means what it always meant.
+    assert!(warnings(&env(&[("GASNET_HCA_ID", ""), ("GASNET_PORT_NUM", "")])).is_empty());
+    assert_eq!(warnings(&env(&[("GASNET_PORT_NUM", "1")])).len(), 1);
     // A bad value of a variable without effect ends nothing.
     assert!(Values::from_env(&env(&[("GASNET_DISABLE_MUNMAP", "x")])).is_ok());
+}
+
+#[test]
+fn mistakes_in_filters_of_ports_are_found_before_a_rank_runs() {
+    let set = env(&[
+        ("GASNET_IBV_PORTS", "mlx5_0:x"),
+        ("GASNET_IBV_PORTS_0_1", "mlx5_0+"),
+        ("GASNET_IBV_PORTS_2", " "),
+        ("GASNET_IBV_PORTS_3", "mlx5_3:1,2+ib0"),
+    ]);
+    let found: Vec<String> = Values::errors(&set).iter().map(ToString::to_string).collect();
+    let [base, member] = &found[..] else { panic!("{found:?}") };
+    assert!(base.starts_with("environment variable GASNET_IBV_PORTS=\"mlx5_0:x\": character 8: "));
+    assert!(member.contains("GASNET_IBV_PORTS_0_1=") && member.contains("for example mlx5_0+"));
+    assert!(Values::from_env(&env(&[("GASNET_IBV_PORTS_7", ":1")])).is_err());
+    assert!(Values::from_env(&env(&[("GASNET_IBV_PORTS", "")])).is_ok());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::Env;
 use crate::error::Error;
 use crate::parse::{MemSpec, Nodes, Signals, Value, parse};
+use crate::port_filter;
 use crate::table::{find, rows};
 use crate::variable::{Kind, Preset, Variable};
 
@@ -35,6 +36,7 @@ pub(super) fn read(row: &Variable, env: &Env) -> Result<Option<(Value, OsString)
         Ok(value) => Ok(Some((value, raw))),
         Err(problem) => {
             let problem = problem + &floor(row.kind, name, &text);
+            let name = name.to_owned();
             Err(Error { name, value: text.into_owned(), problem, expected: row.kind.expected() })
         }
     }
@@ -74,7 +76,7 @@ macro_rules! getters {
 }
 
 impl Values {
-    /// Reads every variable.
+    /// Reads every variable, and checks the members of the family of port filters.
     ///
     /// # Errors
     /// The first value, in the order of the table, that cannot be used.
@@ -85,13 +87,17 @@ impl Values {
                 set.insert(row.name, value);
             }
         }
-        Ok(Self { set })
+        match port_filter::member_errors(env).into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(Self { set }),
+        }
     }
 
     /// All values that cannot be used, for a message that names them together.
     #[must_use]
     pub fn errors(env: &Env) -> Vec<Error> {
-        rows().filter_map(|row| read(row, env).err()).collect()
+        let rows = rows().filter_map(|row| read(row, env).err());
+        rows.chain(port_filter::member_errors(env)).collect()
     }
 
     /// Whether the environment sets a variable.
@@ -195,7 +201,7 @@ impl Values {
             "at least {EXIT_FLOOR} s out of {}, or GASNET_EXITTIMEOUT to set the time itself, for example 30",
             NAMES.join(", ")
         );
-        Err(Error { name, value: raw.unwrap_or_default(), problem, expected })
+        Err(Error { name: name.to_owned(), value: raw.unwrap_or_default(), problem, expected })
     }
 }
 

@@ -51,6 +51,8 @@ pub enum Kind {
     Enum(&'static [&'static str]),
     /// Several of these words in order, any case, between commas, blanks, bars or semicolons.
     EnumList(&'static [&'static str]),
+    /// Adapters and ports: `HCA` or `HCA:PORT,PORT`, joined with `+`.
+    PortFilter,
     /// Any text.
     Text,
     /// Being set is what counts, whatever the value.

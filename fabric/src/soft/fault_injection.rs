@@ -1,13 +1,16 @@
 //! A fault script at work on a device: what is down, cut off, delayed or about to fail.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::fault_script::FaultPlan;
 use super::limits::MAX_DELAYED;
 use super::lock::{Wait, try_lock_for};
+use super::memory::Table;
+use crate::Access;
 use crate::sync::Flag;
 
 /// The script's state on one device.
@@ -15,6 +18,7 @@ use crate::sync::Flag;
 pub(super) struct FaultInjection {
     pub(super) plan: Arc<FaultPlan>,
     pub(super) delayed: DelayedDatagrams,
+    pub(super) writes: HeldWrites,
     /// A port is down, an address is cut off, or the device is dead.
     active: AtomicBool,
     pub(super) dead: Flag,
@@ -95,9 +99,78 @@ impl DelayedDatagrams {
     }
 }
 
+/// The data of a remote write that a fault script holds back. The write itself is complete.
+#[derive(Debug)]
+struct HeldWrite {
+    when: Instant,
+    remote: u64,
+    rkey: u32,
+    bytes: Vec<u8>,
+}
+
+impl HeldWrite {
+    /// A region that is gone takes nothing.
+    fn place(&self, regions: &Table) {
+        let span = regions.remote(self.rkey, self.remote, self.bytes.len(), Access::REMOTE_WRITE);
+        span.iter().for_each(|span| {
+            span.fill(&self.bytes);
+        });
+    }
+}
+
+/// Writes on their way from a device to memory, in their order.
+#[derive(Debug, Default)]
+pub(super) struct HeldWrites {
+    list: Mutex<VecDeque<HeldWrite>>,
+    any: AtomicBool,
+}
+
+impl HeldWrites {
+    /// Whether some wait; what comes then waits behind them.
+    pub(super) fn wait(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    pub(super) fn push(&self, when: Instant, (remote, rkey): (u64, u32), bytes: Vec<u8>) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let when = list.back().map_or(when, |last| last.when.max(when));
+        list.push_back(HeldWrite { when, remote, rkey, bytes });
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Puts what is due into its place (`now`: everything that is due then; `None`: all); whether
+    /// more waits.
+    pub(super) fn place(&self, regions: &Table, now: Option<Instant>) -> bool {
+        if !self.wait() {
+            return false;
+        }
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(one) = list.pop_front_if(|one| now.is_none_or(|now| one.when <= now)) {
+            one.place(regions);
+        }
+        self.any.store(!list.is_empty(), Ordering::Release);
+        !list.is_empty()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn held_writes_reach_memory_in_their_order() {
+        let (writes, now) = (HeldWrites::default(), Instant::now());
+        let regions = Table::new();
+        let after = |ms| now + std::time::Duration::from_millis(ms);
+        assert!(!writes.place(&regions, None) && !writes.wait());
+        // The second is due earlier, but behind the first.
+        writes.push(after(20), (0, 0), vec![1]);
+        writes.push(after(10), (0, 0), vec![2]);
+        assert!(writes.wait() && writes.place(&regions, Some(after(19))));
+        assert!(!writes.place(&regions, Some(after(20))) && !writes.wait());
+        writes.push(after(99), (0, 0), vec![3]);
+        assert!(!writes.place(&regions, None), "all that wait");
+    }
 
     #[test]
     fn delayed_datagrams_are_sent_when_they_are_due() {

@@ -13,6 +13,7 @@
 //! | `drop-ud=P%` | of the datagrams that are sent, so many are lost |
 //! | `dup-ud=P%` | so many arrive twice |
 //! | `delay-ud=T` or `T@P%` | all, or so many, arrive later by T, so that others overtake them |
+//! | `delay-write=T` or `T@P%` | the data of all, or so many, remote writes is in memory later by T, unless a message, read or atomic comes through the same device |
 //! | `port-down=DEVICE:PORT@T+D` | the port is down from T after opening, for D (without `+D` for ever) |
 //! | `kill-qp=Nth@T` | the Nth reliable queue pair that becomes ready to send fails T after that |
 //! | `register-fail=Nth` or `Nth+` | the Nth registration is refused, or all from it on |
@@ -66,6 +67,7 @@ pub struct FaultScript {
     drop_ud: Share,
     dup_ud: Share,
     delay_ud: Option<(Duration, Share)>,
+    delay_write: Option<(Duration, Share)>,
     port_down: Vec<(String, u8, Window)>,
     kill_qp: Vec<(u32, Duration)>,
     register_fail: Vec<(u32, bool)>,
@@ -116,11 +118,8 @@ impl FaultScript {
             "seed" => self.seed = value.number("a number")?,
             "drop-ud" => self.drop_ud = value.share()?,
             "dup-ud" => self.dup_ud = value.share()?,
-            "delay-ud" => {
-                let (time, share) = value.split('@');
-                let share = share.map_or(Ok(ALL), Text::share)?;
-                self.delay_ud = Some((time.duration()?, share));
-            }
+            "delay-ud" => self.delay_ud = Some(value.delay()?),
+            "delay-write" => self.delay_write = Some(value.delay()?),
             "port-down" => {
                 let (place, when) = value.split('@');
                 let (device, port) = place.split(':');
@@ -157,8 +156,8 @@ impl FaultScript {
             }
             "death" => self.death = Some(value.duration()?),
             _ => {
-                let known = "seed, drop-ud, dup-ud, delay-ud, port-down, kill-qp, register-fail, \
-                             partition, atomics, death";
+                let known = "seed, drop-ud, dup-ud, delay-ud, delay-write, port-down, kill-qp, \
+                             register-fail, partition, atomics, death";
                 return Err(Text { text: key, at }.problem(&format!("one of {known}")));
             }
         }
@@ -238,6 +237,12 @@ impl<'a> Text<'a> {
             "s" => Ok(Duration::from_secs(number.into())),
             _ => Err(self.problem(needs)),
         }
+    }
+
+    fn delay(self) -> Result<(Duration, Share), ScriptError> {
+        let (time, share) = self.split('@');
+        let share = share.map_or(Ok(ALL), Text::share)?;
+        Ok((time.duration()?, share))
     }
 
     fn window(self) -> Result<Window, ScriptError> {
@@ -331,6 +336,17 @@ impl FaultPlan {
         DatagramFault { copies, delay: delay.map_or(Duration::ZERO, |(delay, _)| delay) }
     }
 
+    /// Whether the data of any write is late.
+    pub fn delays_writes(&self) -> bool {
+        self.script.delay_write.is_some()
+    }
+
+    /// How much later the data of the next remote write is in memory; `None`: at once.
+    pub fn write_delay(&self) -> Option<Duration> {
+        let (delay, share) = self.script.delay_write?;
+        (self.roll() < share).then_some(delay)
+    }
+
     /// Whether the next registration is refused.
     pub fn refuse_registration(&self) -> bool {
         let number = self.registrations.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -397,6 +413,7 @@ mod tests {
     #[test]
     fn every_word_is_understood() {
         let text = "seed=7 drop-ud=10% dup-ud=2.5% delay-ud=2ms@50% port-down=soft0:1@100ms+50ms \
+            delay-write=3ms \
             kill-qp=2nd@10ms register-fail=3rd partition=10.0.0.0/8@1s+1s atomics=device \
             death=9s";
         let script = FaultScript::parse(text).unwrap();
@@ -411,6 +428,8 @@ mod tests {
         let cut = |ip: &str, age| faults.is_unreachable(ip.parse().unwrap(), age * MS);
         assert!(cut("10.9.9.9", 1000) && !cut("11.0.0.1", 1000) && !cut("10.9.9.9", 2000));
         assert!(!cut("::1", 1500));
+        assert_eq!(faults.write_delay(), Some(3 * MS));
+        assert!(!FaultPlan::default().delays_writes());
         assert_eq!(faults.atomics(), AtomicCap::Device);
         assert_eq!(FaultPlan::default().atomics(), AtomicCap::Global);
         assert!(faults.is_dead(9000 * MS) && !faults.is_dead(8999 * MS));
@@ -427,6 +446,7 @@ mod tests {
             ("seed=", 6, "\"\""),
             ("delay-ud=2", 10, "unit"),
             ("delay-ud=2ms@5", 14, "\"5\""),
+            ("delay-write=2ms@x", 17, "\"x\""),
             ("port-down=soft0@1ms", 11, "DEVICE:PORT"),
             ("port-down=soft0:x@1ms", 17, "\"x\""),
             ("port-down=soft0:1", 11, "DEVICE:PORT"),

@@ -27,8 +27,21 @@ use crate::{Access, Completion, Operation, RecvWr, Status};
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Buffer(RecvWr, u64),
-    Memory { remote: u64, rkey: u32 },
-    Operand { remote: u64, rkey: u32, operands: [u8; 16] },
+    Memory {
+        remote: u64,
+        rkey: u32,
+    },
+    /// Memory, later: the bytes are kept until then.
+    Late {
+        remote: u64,
+        rkey: u32,
+        delay: Duration,
+    },
+    Operand {
+        remote: u64,
+        rkey: u32,
+        operands: [u8; 16],
+    },
     Nowhere,
 }
 
@@ -79,6 +92,8 @@ pub(super) struct Responder {
     urgent: bool,
     idle: u32,
     large: bool,
+    /// Data so far of a write that a fault script delays.
+    late: Vec<u8>,
 }
 
 impl Responder {
@@ -104,6 +119,7 @@ impl Responder {
             urgent: false,
             idle: 0,
             large: false,
+            late: Vec::new(),
         }
     }
 
@@ -209,6 +225,10 @@ impl Responder {
     /// Finds the place of a request's data; executes a request without data.
     fn begin(&mut self, regions: &Table, request: Request, until: Option<Instant>) {
         let len = request.len as usize;
+        if !matches!(request.operation, Operation::Write { .. }) {
+            // Whatever else goes through a device pushes writes before it.
+            self.qp.ctx.faults.writes.place(regions, None);
+        }
         let (need, remote, rkey, place) = match request.operation {
             Operation::Send { .. } => {
                 if let Some(place) = self.take(request, until) {
@@ -217,7 +237,7 @@ impl Responder {
                 return;
             }
             Operation::Write { remote, rkey } => {
-                (Access::REMOTE_WRITE, remote, rkey, Place::Memory { remote, rkey })
+                (Access::REMOTE_WRITE, remote, rkey, self.write_place(remote, rkey))
             }
             Operation::Read { remote, rkey } => (Access::REMOTE_READ, remote, rkey, Place::Nowhere),
             Operation::FetchAdd { remote, .. } | Operation::CompareSwap { remote, .. }
@@ -241,6 +261,16 @@ impl Responder {
             }
         }
         self.begin_body(regions, request, place);
+    }
+
+    /// Where the data of a write goes: by a fault script, later.
+    fn write_place(&self, remote: u64, rkey: u32) -> Place {
+        let faults = &self.qp.ctx.faults;
+        let delay = faults.plan.delays_writes().then(|| faults.plan.write_delay()).flatten();
+        match delay {
+            None if !faults.writes.wait() => Place::Memory { remote, rkey },
+            delay => Place::Late { remote, rkey, delay: delay.unwrap_or_default() },
+        }
     }
 
     fn begin_body(&mut self, regions: &Table, request: Request, place: Place) {
@@ -314,6 +344,11 @@ impl Responder {
                     return self.refuse(Refusal::Access, true);
                 };
                 self.answer(Response::Data { msn: request.msn, len: 8 }, &old.to_ne_bytes());
+            }
+            Place::Late { remote, rkey, delay } => {
+                let bytes = std::mem::take(&mut self.late);
+                self.qp.ctx.faults.writes.push(Instant::now() + delay, (remote, rkey), bytes);
+                self.qp.ctx.activity.wake();
             }
             Place::Memory { .. } | Place::Nowhere => {}
         }

@@ -6,6 +6,9 @@ use super::*;
 /// A number that may be -1, which has a meaning of its own.
 const OR_AUTOMATIC: Kind = Int { min: -1, max: i64::MAX };
 
+/// Bytes; no letter means KB.
+const KILOBYTES: Kind = Size { unit: 1 << 10, min: 0, max: i64::MAX };
+
 group! { LIMITS "Protocol limits and resources" {
     GASNET_INLINESEND_LIMIT: OR_AUTOMATIC, Value("72"), unit("bytes") =>
         "Greatest inline send; -1 takes what the adapter can do.";
@@ -15,6 +18,13 @@ group! { LIMITS "Protocol limits and resources" {
         "Greatest put that is copied so that its source is free at once.";
     GASNET_AM_GATHER_MIN: Size { unit: 1, min: -1, max: i64::MAX }, Value("1500") =>
         "Payload from which on header and payload are sent from two places; -1 means never.";
+    GASNET_PUT_STRIPE_SZ: KILOBYTES, Value("0") =>
+        "Longest piece of a put where a rank uses several ports, which take pieces in turn; at \
+         least 4 KB, 0 means the longest message of the port.";
+    GASNET_GET_STRIPE_SZ: KILOBYTES, Value("0") => "As GASNET_PUT_STRIPE_SZ, for gets.";
+    GASNET_USE_FENCED_PUTS: Bool, NO =>
+        "Complete puts when an atomic of the adapter behind them is, so that their data is seen \
+         through every adapter of the target; refused where adapters have no atomics.";
     GASNET_USE_SRQ: OR_AUTOMATIC, Value("-1") =>
         "Ranks from which on receive queues are shared; 0 never, -1 if it saves memory.";
     GASNET_USE_XRC: Bool, YES =>
@@ -41,8 +51,5 @@ group! { LIMITS "Protocol limits and resources" {
 } without effect {
     Obsolete GASNET_PUTINMOVE_LIMIT => "Most data that a request for registration carries along.",
         "segments are registered as a whole, so there are no such requests";
-    Later GASNET_PUT_STRIPE_SZ GASNET_GET_STRIPE_SZ =>
-        "Pieces of puts and gets that are spread over the ports; 0 means never.";
-    Later GASNET_USE_FENCED_PUTS => "Make atomics wait for puts on other adapters.";
     Later GASNET_RATOMICBUF_COUNT => "Buffers for results of atomics.";
 }}

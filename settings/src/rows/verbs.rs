@@ -19,18 +19,24 @@ group! { PORTS "Adapters, ports and connections" {
     GASNET_IBV_GID_INDEX: Int { min: 0, max: 255 }, Unset =>
         "Entry of the port's table of GIDs that peers are told; without it the best RoCE v2 entry \
          on Ethernet, and 0 on InfiniBand.";
-    GASNET_IBV_PORTS: Text, Unset =>
-        "Adapters and ports to use: HCA or HCA:PORT,PORT, joined with +.";
+    GASNET_IBV_PORTS: PortFilter, Unset =>
+        "Adapters and ports that may be used: HCA or HCA:PORT,PORT, joined with +.";
     GASNET_IBV_PORTS_TYPE: Text, Value("Socket") =>
         "Kind of object whose number chooses between GASNET_IBV_PORTS_0, _1 and so on; None or \
          Auto.";
-    GASNET_IBV_PORTS_VERBOSE: COUNT, Value("1") => "How much is said about the choice of ports.";
+    GASNET_IBV_PORTS_VERBOSE: COUNT, Value("1") =>
+        "What is said about the choice of ports: 0 nothing; 1 adapters that no limit but \
+         GASNET_IBV_PORTS leaves out; 2 the ports used, and what the filter names in vain; 3 why \
+         others are not used.";
+    GASNET_IBV_MAX_HCAS: POSITIVE, Value("1") =>
+        "Adapters that a rank uses at most: the nearest to its processors, equally near ones in \
+         turn by its rank on the host.";
     GASNET_IBV_LIST_PORTS: Bool, NO => "Print all adapters and the states of their ports.";
     GASNET_IBV_LIST_PORTS_NODES: Nodes, Value("*") => "Ranks that may print the adapters.";
     GASNET_IBV_PKEY: Int { min: 2, max: 0xffff }, Unset => "Partition key to use on every port.";
     GASNET_IBV_MODEL_WARN: Bool, YES =>
         "Warn about models of adapters that another network serves better.";
-    GASNET_NUM_QPS: COUNT, Value("0") => "Queue pairs for each peer; 0 means one on each port.";
+    GASNET_NUM_QPS: COUNT, Value("0") => "Queue pairs for each peer, and ports at most; 0 means one on each port.";
     GASNET_QP_TIMEOUT: COUNT, Value("18") =>
         "Time until a packet is sent again: 4.096 µs * 2^n, n at most 31; 0 waits for ever.";
     GASNET_QP_RETRY_COUNT: POSITIVE, Value("7") =>

@@ -47,7 +47,7 @@ fn run(name: &str, language: &str, mode: &'static str, transport: usize) -> Opti
     let tree = match most {
         Some(most) => neighbourhoods(tree, most)
             .env("GASNET_IBV_SOFT_DEVICES", rails)
-            .env("GASNET_NUM_QPS", rails),
+            .env("GASNET_IBV_MAX_HCAS", rails),
         None => tree,
     };
     let outcome = tree.deadline("C program", BOUND).run();

@@ -17,14 +17,24 @@ fn apart(tree: Tree) -> Tree {
     neighbourhoods(tree, 1).deadline("job over the network", BOUND)
 }
 
+/// Over two devices.
+const FENCED: [(&str, &str); 5] = [
+    ("GASNET_IBV_SOFT_DEVICES", "2"),
+    ("GASNET_IBV_MAX_HCAS", "2"),
+    ("GASNET_USE_FENCED_PUTS", "1"),
+    ("GASNET_PUT_STRIPE_SZ", "4"),
+    ("GASNET_GET_STRIPE_SZ", "4"),
+];
 /// Settings that change how messages travel; each must give the same results.
-const WAYS: [(&str, &[(&str, &str)]); 6] = [
+const WAYS: [(&str, &[(&str, &str)]); 8] = [
     ("as it is", &[]),
     ("connections on demand", &[("GASNET_CONNECT_STATIC", "0")]),
     ("shared receive queue", &[("GASNET_USE_SRQ", "1")]),
     ("receive queues of their own", &[("GASNET_USE_SRQ", "0")]),
     ("small MTU", &[("GASNET_MAX_MTU", "256")]),
-    ("two devices", &[("GASNET_IBV_SOFT_DEVICES", "2"), ("GASNET_NUM_QPS", "2")]),
+    ("two devices", &[("GASNET_IBV_SOFT_DEVICES", "2"), ("GASNET_IBV_MAX_HCAS", "2")]),
+    ("a device of two for each rank", &[("GASNET_IBV_SOFT_DEVICES", "2")]),
+    ("fenced puts, stripes", &FENCED),
 ];
 
 #[test]
@@ -313,6 +323,7 @@ fn used_devices(outcome: &testkit::Outcome) -> Vec<String> {
 fn a_filter_chooses_software_devices_where_those_were_asked_for() {
     let run = |filter: &str| {
         let tree = apart(job(2, "hello")).env("GASNET_IBV_PORTS", filter);
+        let tree = tree.env("GASNET_IBV_MAX_HCAS", "3");
         tree.env("GASNET_IBV_LIST_PORTS", "1").env("GASNET_IBV_SOFT_DEVICES", "3").run()
     };
     for (filter, devices) in
@@ -330,6 +341,42 @@ fn a_filter_chooses_software_devices_where_those_were_asked_for() {
 }
 
 #[test]
+fn each_rank_uses_a_device_of_its_own_in_turn() {
+    let tree = |devices: &str| {
+        let tree = apart(job(2, "hello")).env("GASNET_IBV_SOFT_DEVICES", devices);
+        tree.env("GASNET_IBV_PORTS_VERBOSE", "2").run()
+    };
+    let outcome = tree("2");
+    outcome.expect(0);
+    let err = outcome.err();
+    for line in ["rank 0: uses soft0:1, ", "rank 1: uses soft1:1, "] {
+        assert!(err.contains(line), "{err}");
+    }
+    // All are in use.
+    assert!(!err.contains("leaves out"), "{err}");
+    let outcome = tree("4");
+    outcome.expect(0);
+    let err = outcome.err();
+    let line = "rank 0: GASNET_IBV_MAX_HCAS=1 leaves out soft1, soft2, soft3: raise it";
+    assert_eq!((err.matches(line).count(), err.matches("leaves out").count()), (1, 1), "{err}");
+}
+
+#[test]
+fn a_mistake_in_a_filter_is_found_before_anything_starts() {
+    for (name, filter, place) in [
+        ("GASNET_IBV_PORTS", "soft0:x", "character 7"),
+        ("GASNET_IBV_PORTS_0_1", "soft0+", "character 7"),
+    ] {
+        let outcome = apart(job(2, "hello")).env(name, filter).run();
+        assert_ne!(outcome.code(), 0);
+        let err = outcome.err();
+        let line = format!("environment variable {name}={filter:?}: {place}: ");
+        assert_eq!(err.matches(&line).count(), 1, "{err}");
+        assert!(!outcome.out().contains("rank"), "{}", outcome.out());
+    }
+}
+
+#[test]
 fn without_an_adapter_the_choice_says_why() {
     if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
     {
@@ -343,14 +390,16 @@ fn without_an_adapter_the_choice_says_why() {
     assert_eq!(outcome.err().matches(line).count(), 1, "{}", outcome.err());
     assert!(!outcome.err().contains("GASNET_IBV_PORTS"), "{}", outcome.err());
     // A filter was about adapters: what is used instead, and why, is said in the same line.
-    let listed =
-        |tree: Tree| tree.env("GASNET_IBV_LIST_PORTS", "1").env("GASNET_IBV_SOFT_DEVICES", "2");
+    let listed = |tree: Tree| {
+        let tree = tree.env("GASNET_IBV_LIST_PORTS", "1").env("GASNET_IBV_SOFT_DEVICES", "2");
+        tree.env("GASNET_IBV_MAX_HCAS", "2")
+    };
     let outcome = listed(tree()).env("GASNET_IBV_PORTS", "mlx5_7").run();
     outcome.expect(0);
     let err = outcome.err();
     let said: Vec<&str> = err.lines().filter(|one| one.starts_with(line)).collect();
     let words =
-        ["GASNET_IBV_PORTS=mlx5_7 counts for adapters only", "all software devices are used"];
+        ["GASNET_IBV_PORTS=mlx5_7 counts for adapters only", "any software device may be used"];
     assert!(said.len() == 1 && words.iter().all(|word| said[0].contains(word)), "{err}");
     assert_eq!(used_devices(&outcome), ["soft0", "soft1"], "{err}");
     let outcome = tree().env("GASNET_IBV_FABRIC", "verbs").run();

@@ -45,9 +45,9 @@ fn jobs() -> Vec<Step> {
         )
         .shows("rank 1 of 2 on node1"),
         job("ring", "", "ring 20").shows("around 2 ranks: 40 steps in order"),
-        job("ring over both devices", "GASNET_NUM_QPS=2", "ring 20").shows("40 steps in order"),
+        job("ring over both devices", "GASNET_IBV_MAX_HCAS=2", "ring 20").shows("40 steps in order"),
         // It checks what arrives by gather entries.
-        job("strided puts over both devices", "GASNET_NUM_QPS=2", "bench_vis 1 1 8192")
+        job("strided puts over both devices", "GASNET_IBV_MAX_HCAS=2", "bench_vis 1 1 8192")
             .shows("gather_us"),
         // Its pages are pinned: a stale registration would send old bytes.
         job("memory that comes and goes", "GASNET_USE_ODP=0 GASNET_FIREHOSE_VERBOSE=1", "remap 4 2")
@@ -76,7 +76,7 @@ fn jobs() -> Vec<Step> {
         }
         for (ranks, most) in [(3, 2), (4, 2)] {
             let command = format!(
-                "GASNET_SUPERNODE_MAXSIZE={most} GASNET_IBV_FABRIC=verbs $programs/gasnetrun_ibv -n {ranks} \
+                "GASNET_SUPERNODE_MAXSIZE={most} GASNET_IBV_FABRIC=verbs GASNET_IBV_MAX_HCAS=2 $programs/gasnetrun_ibv -n {ranks} \
                  $programs/testexit 3 --delay 150"
             );
             let name = format!("exit case 3, {ranks} ranks in neighbourhoods of {most}");
@@ -202,7 +202,7 @@ fn every_program() {
         for (language, mode, ranks, most, program) in ways {
             let path = program.display();
             let command = format!(
-                "GASNET_SUPERNODE_MAXSIZE={most} GASNET_IBV_FABRIC=verbs $programs/gasnetrun_ibv -n {ranks} {path}"
+                "GASNET_SUPERNODE_MAXSIZE={most} GASNET_IBV_FABRIC=verbs GASNET_IBV_MAX_HCAS=2 $programs/gasnetrun_ibv -n {ranks} {path}"
             );
             let title = format!("{name}, {language}, {mode}, {ranks} ranks by {most}");
             steps.push(step(&title, 240, &command).shows(&format!("PASS {name}")));

@@ -33,7 +33,7 @@ struct Way {
     faults: bool,
 }
 
-const RAILS: [(&str, &str); 2] = [("GASNET_IBV_SOFT_DEVICES", "2"), ("GASNET_NUM_QPS", "2")];
+const RAILS: [(&str, &str); 2] = [("GASNET_IBV_SOFT_DEVICES", "2"), ("GASNET_IBV_MAX_HCAS", "2")];
 /// The first one does most of the operations, and mostly cheap ones: puts, gets, atomics.
 const WAYS: [Way; 6] = [
     Way { name: "shared memory, light", ranks: 3, most: None, variables: &[], faults: false },

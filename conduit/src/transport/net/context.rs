@@ -12,6 +12,7 @@ use super::connect_queue::ConnectQueue;
 use super::credits::Permits;
 use super::error::Error;
 use super::failure::FailureState;
+use super::fence::Fences;
 use super::members::Members;
 use super::memory::buffers::MessageBuffers;
 use super::memory::cache::{Cache, Devices};
@@ -63,6 +64,8 @@ pub(super) struct NetContext {
     pub(super) warned_inline: AtomicBool,
     /// Where connections are shared by the ranks of a neighbourhood.
     pub(super) xrc: Option<Xrc>,
+    /// Where puts are fenced.
+    pub(super) fences: Option<Fences>,
 }
 
 impl NetContext {
@@ -71,7 +74,7 @@ impl NetContext {
         settings: NetSettings,
         plan: NetPlan,
         members: Members,
-        xrc: Option<Xrc>,
+        (xrc, fences): (Option<Xrc>, Option<Fences>),
     ) -> Result<Self, Error> {
         let open = |(at, rail)| {
             let domain = xrc.as_ref().and_then(|xrc| xrc.domain(at));
@@ -106,6 +109,7 @@ impl NetContext {
             plan,
             rails,
             xrc,
+            fences,
         })
     }
 

@@ -132,7 +132,10 @@ impl NetTransport {
         let put = self.enter(|context| {
             let one_sided = OneSided(context);
             one_sided.parts((to, place), (OpKind::Put, len), counter, |piece| {
-                one_sided.put_piece_of(piece, parts, len)
+                let put = || one_sided.put_piece_of(piece, parts, len);
+                // A fence goes with it or nothing does.
+                let posted = one_sided.before_fence(piece, || Ok(usize::from(put()?)))?;
+                Ok(posted > 0)
             })
         });
         put.unwrap_or(Ok(Sent::Full))

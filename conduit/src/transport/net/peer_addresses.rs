@@ -12,7 +12,7 @@ use super::records;
 use super::settings::{Agreement, ConnectWays};
 
 /// Bytes of a rank's record, and of that of a further rail: as many as any takes.
-const RECORD: usize = 64;
+const RECORD: usize = 65;
 const RAIL: usize = 26;
 
 /// What a rank says of shared connections (`xrc.rs`). Those that say the same share theirs.
@@ -34,6 +34,27 @@ struct RailAddress {
     global: bool,
     mtu: u32,
     rd_atom: u8,
+}
+
+impl RailAddress {
+    /// The kind of network that a port is on, as far as its address tells.
+    const fn link(&self) -> &'static str {
+        match (self.service, self.lid) {
+            (0, 0) => "an Ethernet port (RoCE)",
+            (0, _) => "an InfiniBand port",
+            _ => "the software adapter",
+        }
+    }
+
+    /// Why a port and one of rank `me` cannot reach each other: they are of different kinds.
+    fn other_link(&self, mine: &Self, me: Rank) -> Option<String> {
+        let (their, own) = (self.link(), mine.link());
+        (their != own).then(|| {
+            format!(
+                "uses {their}, rank {me} {own}: name adapters of one kind in GASNET_IBV_PORTS on all hosts (GASNET_IBV_LIST_PORTS=1 lists them)"
+            )
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -82,13 +103,18 @@ pub(super) struct PeerAddresses {
 
 impl OwnAddress {
     /// `datagrams` is the number of the datagram queue pair, 0 when there is none.
-    pub(super) fn new(plan: &NetPlan, ways: ConnectWays, sharing: Sharing, datagrams: u32) -> Self {
+    pub(super) fn new(
+        plan: &NetPlan,
+        (fenced, ways): (bool, ConnectWays),
+        sharing: Sharing,
+        datagrams: u32,
+    ) -> Self {
         let mut rails = plan.rails.iter().map(|rail| {
             let Address { lid, service, gid, global, .. } = rail.address;
             let (mtu, rd_atom) = (rail.mtu.bytes(), rail.rd_atom);
             RailAddress { lid, service, gid: gid.0, global, mtu, rd_atom }
         });
-        let agreement = Agreement::of(&plan.sizes, plan.rails.len(), ways);
+        let agreement = Agreement::of(&plan.sizes, plan.rails.len(), fenced, ways);
         let rail = rails.next().unwrap_or_default();
         let atomics = own_cap(plan, sharing) as u8;
         let record = Record { agreement, sharing, datagrams, atomics, rail };
@@ -108,6 +134,9 @@ impl PeerAddresses {
         for (rank, bytes) in (0..).map(Rank).zip(table.chunks_exact(RECORD)) {
             let theirs: Record = records::read(bytes).ok_or_else(|| records::unknown(rank))?;
             if let Some(problem) = mine.record.agreement.differs(me, theirs.agreement) {
+                return Err(Error::Mismatch { rank, problem });
+            }
+            if let Some(problem) = theirs.rail.other_link(&mine.record.rail, me) {
                 return Err(Error::Mismatch { rank, problem });
             }
             atomics = atomics.min(cap(theirs.atomics));

@@ -7,7 +7,14 @@ use super::*;
 use crate::transport::net::settings::ConnectWays;
 
 fn agreement(rails: u16) -> Agreement {
-    Agreement { rails, queue_pairs: rails, credits: 12, srq: false, ways: ConnectWays::default() }
+    Agreement {
+        rails,
+        queue_pairs: rails,
+        credits: 12,
+        srq: false,
+        fenced: false,
+        ways: ConnectWays::default(),
+    }
 }
 
 /// An introduction whose parts are told by the rank and the rail.
@@ -116,7 +123,7 @@ fn every_rail_of_every_rank_is_found() {
 fn the_longest_records_have_room() {
     let ways = ConnectWays { at_start: true, dynamic: true, one_list: true, listed: true };
     let (rails, credits) = (u16::MAX, u32::MAX);
-    let agreement = Agreement { rails, queue_pairs: rails, credits, srq: true, ways };
+    let agreement = Agreement { rails, queue_pairs: rails, credits, srq: true, fenced: true, ways };
     let sharing = Sharing { can: true, first: u32::MAX, ports: u64::MAX };
     let (gid, mtu) = ([0xff; 16], 4096);
     let rail = RailAddress { lid: rails, service: rails, gid, global: true, mtu, rd_atom: 255 };
@@ -130,6 +137,21 @@ fn a_rank_with_another_number_of_rails_is_named_by_both_sides() {
     let text = |rank: usize| heard[rank].as_ref().unwrap_err().to_string();
     assert!(text(0).starts_with("network: rank 1 has 1 ports, rank 0 2: "), "{}", text(0));
     assert!(text(1).starts_with("network: rank 0 has 2 ports, rank 1 1: "), "{}", text(1));
+}
+
+#[test]
+fn a_rank_on_another_kind_of_network_is_named() {
+    let on = |rank, lid, service| {
+        let one = introduction(rank, 1);
+        let rail = RailAddress { lid, service, ..one.record.rail };
+        OwnAddress { record: Record { rail, ..one.record }, ..one }
+    };
+    let heard = job(&[on(0, 17, 0), on(1, 0, 0)]);
+    let text = |rank: usize| heard[rank].as_ref().unwrap_err().to_string();
+    let said = "network: rank 1 uses an Ethernet port (RoCE), rank 0 an InfiniBand port: name ";
+    assert!(text(0).starts_with(said) && text(0).contains("GASNET_IBV_PORTS"), "{}", text(0));
+    assert!(text(1).starts_with("network: rank 0 uses an InfiniBand port, rank 1 "), "{}", text(1));
+    assert!(job(&[on(0, 0, 4791), on(1, 0, 4792)]).into_iter().all(|heard| heard.is_ok()));
 }
 
 proptest! {

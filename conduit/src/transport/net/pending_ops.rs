@@ -24,6 +24,7 @@ pub(super) enum OpKind {
     LongPayload,
     Flag,
     Atomic,
+    Fence,
 }
 
 impl OpKind {
@@ -38,6 +39,7 @@ impl OpKind {
             6 => Self::LongPayload,
             7 => Self::Flag,
             8 => Self::Atomic,
+            9 => Self::Fence,
             _ => return None,
         })
     }
@@ -52,6 +54,7 @@ impl OpKind {
             Self::LongPayload => "the payload of a Long",
             Self::Flag => "a word of a barrier",
             Self::Atomic => "an atomic",
+            Self::Fence => "the fence of a put",
         }
     }
 }

@@ -17,6 +17,7 @@ use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::post::{Reserve, Sent, Slots, Via};
 use super::rail::RESERVED_CQ_SLOTS;
 use super::settings::sizes::RESERVED_SQ_SLOTS;
+use super::stripes::Cutter;
 use crate::trace::{self, Counter};
 use crate::transport::op_counter::OpCounter;
 
@@ -81,7 +82,8 @@ impl<'a> OneSided<'a> {
     pub(super) fn aim(self, piece: Piece<'a, '_>) -> Option<(Slots<'a>, u64, u32)> {
         let Via { peer, connection, .. } = piece.via;
         let (remote, key) = self.0.segments.aim(peer.rank, piece.place, connection.rail)?;
-        let slots = Slots::take(&self.0.rails[connection.rail], &connection.main, RESERVE)?;
+        let reserve = self.reserve(piece.kind);
+        let slots = Slots::take(&self.0.rails[connection.rail], &connection.main, reserve)?;
         Some((slots, remote, key))
     }
 
@@ -97,12 +99,13 @@ impl<'a> OneSided<'a> {
     #[inline(never)]
     fn held_parts(
         self,
-        via: Via<'a>,
+        piece: Piece<'a, '_>,
         (address, len): (usize, usize),
         write: bool,
     ) -> Option<(Held, Entries, usize)> {
+        let via = piece.via;
         let rail = &self.0.rails[via.connection.rail];
-        let len = self.piece_len(via, len) as usize;
+        let len = self.cut(piece, len) as usize;
         let reads = if write { rail.device.caps().max_sge_rd } else { u32::MAX };
         let most = rail.entries().min(reads) as usize;
         let (held, parts) = self.0.memory.hold(via.connection.rail, (address, len), write, most)?;
@@ -156,6 +159,20 @@ impl<'a> OneSided<'a> {
         Ok(sent? == Sent::Yes)
     }
 
+    /// Bytes of the next piece of so many that the device takes from, or puts, where they are.
+    fn cut(self, piece: Piece<'a, '_>, len: usize) -> u32 {
+        let stripes = self.0.settings.stripes;
+        let stripe = match piece.kind {
+            // One port alone has nothing to share.
+            _ if self.0.rails.len() < 2 => 0,
+            OpKind::Put => stripes.put,
+            OpKind::Get => stripes.get,
+            _ => 0,
+        };
+        let most = PIECE.min(self.0.rails[piece.via.connection.rail].max_message);
+        Cutter::new(stripe, most).next(len)
+    }
+
     /// Posts the first piece of `bytes`. Returns its length; 0: no room. `copy`: also what the
     /// device could read in place.
     pub(super) fn put_piece(
@@ -164,6 +181,10 @@ impl<'a> OneSided<'a> {
         bytes: &[u8],
         copy: bool,
     ) -> Result<usize, Error> {
+        self.before_fence(piece, || self.write_piece(piece, bytes, copy))
+    }
+
+    fn write_piece(self, piece: Piece<'a, '_>, bytes: &[u8], copy: bool) -> Result<usize, Error> {
         let Some((slots, remote, rkey)) = self.aim(piece) else { return Ok(0) };
         let to = (&slots, Operation::Write { remote, rkey });
         let end = |local| OnComplete::Count { counter: Arc::clone(piece.counter), local };
@@ -176,6 +197,7 @@ impl<'a> OneSided<'a> {
         }
         let (address, len) = (bytes.as_ptr().addr(), bytes.len());
         if let Some(own) = self.own_part(via, address, len).filter(|_| !copy) {
+            let own = Sge { len: self.cut(piece, len), ..own };
             let sent = self.post(piece, to, Data::Gather(&[own]), (true, None), end(true))?;
             trace::count(Counter::PutZeroCopy, posted(sent, own.len as usize));
             return Ok(posted(sent, own.len as usize));
@@ -183,7 +205,7 @@ impl<'a> OneSided<'a> {
         // A Long that stalls gives its payload back while parts of it are under way.
         let copy = copy || len <= COPIED || piece.kind != OpKind::Put;
         if let Some((held, parts, len)) =
-            if copy { None } else { self.held_parts(via, (address, len), false) }
+            if copy { None } else { self.held_parts(piece, (address, len), false) }
         {
             let end = OnComplete::Held { counter: Arc::clone(piece.counter), held };
             let sent = self.post(piece, to, Data::Gather(&parts), (true, None), end)?;
@@ -204,6 +226,7 @@ impl<'a> OneSided<'a> {
         let from = (&slots, Operation::Read { remote, rkey });
         let (via, counter) = (piece.via, Arc::clone(piece.counter));
         let (sent, len) = if let Some(own) = self.own_part(via, into.address(), into.left) {
+            let own = Sge { len: self.cut(piece, into.left), ..own };
             let end = OnComplete::Count { counter, local: true };
             let data = Data::Gather(&[own]);
             trace::count(Counter::GetZeroCopy, own.len as usize);
@@ -211,7 +234,7 @@ impl<'a> OneSided<'a> {
         } else if let Some((held, parts, len)) = if into.left <= COPIED {
             None
         } else {
-            self.held_parts(via, (into.address(), into.left), true)
+            self.held_parts(piece, (into.address(), into.left), true)
         } {
             let end = OnComplete::Held { counter, held };
             (self.post(piece, from, Data::Gather(&parts), (true, None), end)?, len)

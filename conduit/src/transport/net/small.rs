@@ -110,6 +110,10 @@ impl OneSided<'_> {
     #[inline]
     fn small(self, (rank, place): (Rank, u64), what: Small<'_>) -> Result<Option<Sent>, Error> {
         let (context, lone, len) = (self.0, &self.0.lone, what.len());
+        // A fence follows a put.
+        if matches!(what, Small::Put(_)) && context.fences.is_some() {
+            return Ok(None);
+        }
         if lone.words.get().is_none() && self.make_words().is_none() {
             return Ok(None);
         }
@@ -124,7 +128,7 @@ impl OneSided<'_> {
         ) else {
             return Ok(None);
         };
-        let own = [words.own(u32::try_from(len).unwrap_or(0))];
+        let own = [words.own(0, u32::try_from(len).unwrap_or(0))];
         let bytes;
         let data = match what {
             Small::Put(source) if source.len() <= connection.main.inline => {

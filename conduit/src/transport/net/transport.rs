@@ -19,6 +19,7 @@ use super::am::receive::Receiver;
 use super::am::send::Sender;
 use super::connect::{fixed, used};
 use super::context::NetContext;
+use super::fence::Fences;
 use super::links::Links;
 use super::memory::buffers::RESERVED_BUFFERS;
 use super::memory::pool::{Inbox, RemoteInbox};
@@ -121,7 +122,12 @@ impl NetTransport {
         let datagrams = start::datagrams(&plan, members.size, &settings.connect)?;
         let number = datagrams.as_ref().map_or(0, |(socket, _)| socket.number());
         let sharing = xrc::sharing(settings.xrc, &plan, &members);
-        let mine = OwnAddress::new(&plan, settings.connect.ways(), sharing, number);
+        let mine = OwnAddress::new(
+            &plan,
+            (settings.fenced_puts, settings.connect.ways()),
+            sharing,
+            number,
+        );
         let others = PeerAddresses::exchange(members.rank, &mine, services)?;
         // All ranks share receive queues or none does.
         let xrc = match plan.sizes.srq {
@@ -132,7 +138,11 @@ impl NetTransport {
                 None
             }
         };
-        let context = Arc::new(NetContext::new(settings, plan, members, xrc)?);
+        let fences = match settings.fenced_puts {
+            true => Some(Fences::exchange(&plan, services)?),
+            false => None,
+        };
+        let context = Arc::new(NetContext::new(settings, plan, members, (xrc, fences))?);
         context.add_initial_buffers()?;
         let links = Links { context: Arc::clone(&context), others };
         let (threads, prepared) =

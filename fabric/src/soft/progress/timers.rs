@@ -78,7 +78,7 @@ impl Progress {
     /// Lets happen what is due; whether something waits for its time.
     pub(super) fn inject_due_faults(&mut self, ctx: &Context, now: Instant) -> bool {
         let faults = &ctx.faults;
-        let delayed = send_delayed(ctx, now);
+        let delayed = send_delayed(ctx, now) | faults.writes.place(&ctx.regions, Some(now));
         let (kills, later) = faults.due_kills(now);
         for number in kills {
             let Some(qp) = self.qps.find(number) else { continue };

@@ -126,7 +126,7 @@ impl Responder {
                 let at = remote.checked_add(done as u64)?;
                 regions.remote(rkey, at, len, Access::REMOTE_WRITE)
             }
-            Place::Operand { .. } | Place::Nowhere => None,
+            Place::Late { .. } | Place::Operand { .. } | Place::Nowhere => None,
         }
     }
 
@@ -163,6 +163,8 @@ impl Responder {
                         if let Some(part) = operands.get_mut(at..at + count) {
                             part.copy_from_slice(now);
                         }
+                    } else if let Place::Late { .. } = place {
+                        self.late.extend_from_slice(now);
                     } else {
                         let span = self.span(regions, place_now, at, count);
                         if span.is_none_or(|span| span.fill(now) != count) {

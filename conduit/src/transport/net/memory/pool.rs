@@ -100,11 +100,11 @@ impl Inbox {
         RemoteInbox { base, rkey: self.region.rkey() }
     }
 
-    /// Its first `len` bytes, for own requests.
+    /// `len` bytes from a word on, as the device of this rank sees them, for own requests.
     #[inline]
-    pub(crate) fn own(&self, len: u32) -> Sge {
-        let addr = self.memory.base.as_ptr().addr() as u64;
-        Sge { addr, len, lkey: self.region.lkey() }
+    pub(crate) fn own(&self, index: usize, len: u32) -> Sge {
+        let at = self.memory.base.as_ptr().addr() + index * size_of::<u64>();
+        Sge { addr: at as u64, len, lkey: self.region.lkey() }
     }
 
     /// A word; 0 beyond the end.

@@ -3,17 +3,21 @@
 
 use std::cell::OnceCell;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use bootstrap::Bootstrap;
-use fabric::{Device, Fabric};
+use fabric::{Device, Fabric, LinkLayer};
+use nix::ifaddrs::getifaddrs;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::SockaddrStorage;
 use settings::log::RANK;
 use settings::say;
 
 use super::list::listing;
-use super::{Error, Filter, Found, Selection, select};
+use super::nearest::{Candidate, Network, nearest};
+use super::{Error, Filter, Found, Rail, Selection, select};
 use crate::transport::net::settings::PortSettings;
 use crate::transport::net::settings::port_family::Spot;
 use crate::transport::net::topology::{self, Cpus, SYSTEM, Topology};
@@ -70,6 +74,30 @@ fn read_host(whole_process: bool) -> io::Result<(Topology, Cpus)> {
     Ok((Topology::read(Path::new(SYSTEM))?, topology::binding(whole_process)?))
 }
 
+/// Addresses of the host's interfaces with their netmasks; none where the system tells nothing.
+fn netmasks() -> Vec<(IpAddr, IpAddr)> {
+    let ip = |address: Option<&SockaddrStorage>| {
+        let address = address?;
+        let four = address.as_sockaddr_in().map(|four| IpAddr::V4(four.ip()));
+        four.or_else(|| address.as_sockaddr_in6().map(|six| IpAddr::V6(six.ip())))
+    };
+    let all = getifaddrs().into_iter().flatten();
+    all.filter_map(|one| Some((ip(one.address.as_ref())?, ip(one.netmask.as_ref())?))).collect()
+}
+
+fn network(port: &Rail, masks: &[(IpAddr, IpAddr)]) -> Network {
+    let gids = &port.port.gids;
+    match port.port.link {
+        _ if port.address.service != 0 => Network::Software,
+        LinkLayer::Ethernet => Network::of_ip(port.address.gid.ip(), masks),
+        LinkLayer::InfiniBand => {
+            let gid = gids.first().map(|entry| entry.gid).unwrap_or_default();
+            let prefix = gid.0.first_chunk().copied().unwrap_or_default();
+            Network::Subnet(u64::from_be_bytes(prefix))
+        }
+    }
+}
+
 /// Mask of the nearest devices among `usable`; a device at an unknown distance is near everybody.
 fn near(usable: &[usize], distances: &[Option<u32>]) -> u64 {
     let distance = |index: &usize| distances.get(*index).copied().flatten();
@@ -107,7 +135,22 @@ pub(crate) fn choose(
         raise_locked_memory();
     }
     let filter = choice.filter.map(|(name, text)| Filter::parse(&name, &text)).transpose();
-    let mut chosen = filter.and_then(|filter| select(&devices.found, filter.as_ref(), settings));
+    // `Auto` deals one of all that are usable.
+    let all =
+        choice.auto.then(|| PortSettings { max_hcas: u32::MAX, num_qps: 0, ..settings.clone() });
+    let near = |ports: &[Rail], most| {
+        let (distances, masks) = (devices.distances(host()), netmasks());
+        let candidate = |port: &Rail| Candidate {
+            device: port.device,
+            distance: distances.get(port.device).copied().flatten(),
+            network: network(port, &masks),
+        };
+        let candidates: Vec<_> = ports.iter().map(candidate).collect();
+        nearest(&candidates, usize::try_from(place.local).unwrap_or(0), most)
+    };
+    let mut chosen = filter.and_then(|filter| {
+        select(&devices.found, filter.as_ref(), all.as_ref().unwrap_or(settings), near)
+    });
     if choice.auto {
         let dealt = automatic(devices, settings, &devices.distances(host()), chosen, services);
         chosen = dealt.map_err(|error| error.to_string())?;
@@ -121,6 +164,15 @@ pub(crate) fn choose(
     let mut selection = chosen.map_err(|error| error.to_string())?;
     if settings.verbose >= 1 {
         selection.notes.extend(warning);
+        // Adapters that no rank of the host uses; one line for the job is enough.
+        let used = usize::try_from(place.locals * settings.max_hcas).unwrap_or(usize::MAX);
+        if place.rank.0 == 0 && used < selection.left_out.len() + selection.hcas() {
+            selection.notes.push(format!(
+                "GASNET_IBV_MAX_HCAS={} leaves out {}: raise it to use more adapters in each rank",
+                settings.max_hcas,
+                selection.left_out.join(", ")
+            ));
+        }
     }
     Ok(selection)
 }
@@ -152,9 +204,12 @@ fn automatic(
     let Ok(mut selection) = chosen else { return Ok(chosen) };
     let Some(device) = device.and_then(|device| usize::try_from(device).ok()) else {
         if settings.verbose >= 1 {
-            let line = "GASNET_IBV_PORTS_TYPE=Auto: no adapter is near this rank, all are used";
+            let line =
+                "GASNET_IBV_PORTS_TYPE=Auto: no adapter is near this rank, the first is used";
             selection.notes.push(line.to_owned());
         }
+        let first = usable.first().copied().unwrap_or(0);
+        selection.keep(first, settings.num_qps);
         return Ok(Ok(selection));
     };
     if settings.verbose >= 3 {

@@ -101,7 +101,7 @@ const fn kind(entry: &GidEntry) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{device, host, port, settings};
+    use super::super::tests::{device, first, host, port, settings};
     use super::super::{Filter, select};
     use super::*;
 
@@ -113,13 +113,15 @@ mod tests {
         found[3].caps = Err("Permission denied".to_owned());
         found[3].info.ib_transport = false;
         found[3].ports.push(Err("cannot be read".to_owned()));
-        let filter = Filter::parse("GASNET_IBV_PORTS", "mlx5_0:2+rxe0").unwrap();
-        let selection = select(&found, Some(&filter), &settings()).unwrap();
+        let used = ["mlx5_0:2", "rxe0"].map(|filter| {
+            let filter = Filter::parse("GASNET_IBV_PORTS", filter).unwrap();
+            select(&found, Some(&filter), &settings(), first).unwrap().rails
+        });
         let text = listing(
             "rank 3, host 1",
             &found,
             &[Some(10), Some(21), None, Some(21)],
-            &selection.rails,
+            &used.concat(),
         );
         assert_eq!(text, include_str!("list_golden.txt"));
         assert_eq!(listing("rank 0", &[], &[], &[]), "rank 0:\n  no adapter\n");

@@ -6,10 +6,13 @@ use std::fmt::Write as _;
 
 use fabric::{Address, Caps, DeviceInfo, GidEntry, GidKind, LinkLayer, Mtu, PortInfo, PortState};
 
+use ::settings::{PortEntry, PortFilter, PortFilterError};
+
 use super::settings::PortSettings;
 
 pub(crate) mod choice;
 mod list;
+mod nearest;
 
 /// Partition keys are told apart without the membership bit.
 const PKEY_MASK: u16 = 0x7fff;
@@ -22,15 +25,13 @@ const MODELS: [(&str, &str); 3] =
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
-        "environment variable {name}={text:?}: character {position}: {problem}; expected HCA or HCA:PORT,PORT joined with +, for example mlx5_0+mlx5_1:2"
+        "environment variable {name}={text:?}: {source}; expected HCA or HCA:PORT,PORT joined with +, for example mlx5_0+mlx5_1:2"
     )]
-    Filter {
-        name: String,
-        text: String,
-        /// Where, counted from 1.
-        position: usize,
-        problem: String,
-    },
+    Filter { name: String, text: String, source: PortFilterError },
+    #[error(
+        "{first} is {first_link} and {second} is {second_link}, and the ports of a rank must be of one kind: name those to use in GASNET_IBV_PORTS"
+    )]
+    Links { first: String, first_link: &'static str, second: String, second_link: &'static str },
     #[error(
         "port {port}: partition key {key:#06x} (GASNET_IBV_PKEY) is not in its table, which has {seen}"
     )]
@@ -39,58 +40,21 @@ pub(crate) enum Error {
     Nothing { filter: String, seen: String },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    hca: String,
-    /// Empty: the first active port.
-    ports: Vec<u8>,
-}
-
 /// A filter and the variable that it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Filter {
     name: String,
     text: String,
-    entries: Vec<Entry>,
+    entries: Vec<PortEntry>,
 }
 
 impl Filter {
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Error> {
-        let wrong = |at: usize, problem: String| Error::Filter {
-            name: name.to_owned(),
-            text: text.to_owned(),
-            position: text.get(..at).map_or(at, |head| head.chars().count()) + 1,
-            problem,
-        };
-        let mut entries: Vec<Entry> = Vec::new();
-        let mut at = 0;
-        for item in text.split('+') {
-            let (hca, ports) = item.split_once(':').map_or((item, None), |(a, b)| (a, Some(b)));
-            if hca.trim().is_empty() {
-                return Err(wrong(at, "the name of an adapter is missing".to_owned()));
-            }
-            if let Some(odd) = hca.trim().find(|c: char| c.is_whitespace() || c == ',') {
-                let lead = hca.len() - hca.trim_start().len();
-                return Err(wrong(at + lead + odd, "this cannot be part of a name".to_owned()));
-            }
-            let mut numbers = Vec::new();
-            let mut place = at + hca.len() + 1;
-            for number in ports.into_iter().flat_map(|ports| ports.split(',')) {
-                let digits = number.trim();
-                let plain = digits.bytes().all(|b| b.is_ascii_digit());
-                match digits.parse::<u8>() {
-                    Ok(port) if plain && port > 0 => numbers.push(port),
-                    _ => {
-                        let problem = format!("{digits:?} is no port number (1 to 255)");
-                        return Err(wrong(place, problem));
-                    }
-                }
-                place += number.len() + 1;
-            }
-            entries.push(Entry { hca: hca.trim().to_owned(), ports: numbers });
-            at += item.len() + 1;
+        let (name, text) = (name.to_owned(), text.to_owned());
+        match PortFilter::parse(&text) {
+            Ok(PortFilter { entries }) => Ok(Self { name, text, entries }),
+            Err(source) => Err(Error::Filter { name, text, source }),
         }
-        Ok(Self { name: name.to_owned(), text: text.to_owned(), entries })
     }
 }
 
@@ -122,14 +86,23 @@ pub(crate) struct Selection {
     pub rails: Vec<Rail>,
     /// Rail of each queue pair of a peer: at least one for each rail.
     pub queue_pairs: Vec<usize>,
+    /// Adapters that only `GASNET_IBV_MAX_HCAS` leaves out.
+    pub left_out: Vec<String>,
     /// What the user should know, for standard error; `GASNET_IBV_PORTS_VERBOSE` is applied.
     pub notes: Vec<String>,
 }
 
 impl Selection {
-    /// Leaves only the ports of one device; `pairs` queue pairs are dealt anew.
+    /// Adapters in use.
+    pub(crate) fn hcas(&self) -> usize {
+        self.rails.chunk_by(|one, next| one.device == next.device).count()
+    }
+
+    /// Leaves only the ports of one device, at most `pairs` of them unless that is 0; that many
+    /// queue pairs are dealt anew.
     pub(crate) fn keep(&mut self, device: usize, pairs: u32) {
         self.rails.retain(|rail| rail.device == device);
+        self.rails.truncate(most_ports(pairs));
         self.queue_pairs = deal(self.rails.len(), pairs);
     }
 }
@@ -227,10 +200,10 @@ struct Chooser<'a> {
     rails: Vec<Rail>,
     /// For `GASNET_IBV_PORTS_VERBOSE` 1 and up.
     warnings: Vec<String>,
+    /// For 2 and up.
+    in_vain: Vec<String>,
     /// For 3 and up.
     details: Vec<String>,
-    /// Devices that have a usable port and are dropped for `GASNET_NUM_QPS`.
-    dropped: Vec<String>,
 }
 
 impl Chooser<'_> {
@@ -264,12 +237,7 @@ impl Chooser<'_> {
                     continue;
                 }
             };
-            let most = usize::try_from(self.settings.num_qps).unwrap_or(usize::MAX);
-            if most != 0 && self.rails.len() >= most {
-                self.dropped.push(format!("{hca}:{}", port.number));
-            } else {
-                self.take(index, port, address)?;
-            }
+            self.take(index, port, address)?;
             if ports.is_empty() {
                 break;
             }
@@ -303,20 +271,18 @@ impl Chooser<'_> {
         let mut lines: Vec<String> = lines.collect();
         lines.dedup();
         let (name, text) = (&filter.name, &filter.text);
-        self.warnings.extend(lines.into_iter().map(|line| format!("{name}={text}: {line}")));
+        self.in_vain.extend(lines.into_iter().map(|line| format!("{name}={text}: {line}")));
     }
 
     /// What of an entry of the filter cannot be used, in words.
-    fn named_in_vain(&self, entry: &Entry) -> Vec<String> {
+    fn named_in_vain(&self, entry: &PortEntry) -> Vec<String> {
         let hca = &entry.hca;
         let Some(found) = self.found.iter().find(|one| one.info.name == *hca) else {
             let there = join(self.found.iter().map(|one| one.info.name.clone()), "none");
             return vec![format!("there is no adapter {hca} (there: {there})")];
         };
         if entry.ports.is_empty() {
-            let prefix = format!("{hca}:");
-            let is_used = self.rails.iter().any(|rail| rail.hca == *hca)
-                || self.dropped.iter().any(|name| name.starts_with(&prefix));
+            let is_used = self.rails.iter().any(|rail| rail.hca == *hca);
             let line = || format!("{hca} has no usable port: {}", describe(found, self.settings));
             return (!is_used).then(line).into_iter().collect();
         }
@@ -327,6 +293,57 @@ impl Chooser<'_> {
                 .map(|reason| format!("{hca}:{number} cannot be used: {reason}")),
         };
         entry.ports.iter().filter_map(flaw).collect()
+    }
+
+    /// Leaves at most so many devices as the settings allow. `nearest` gets one port of each usable
+    /// one and says which to keep. Returns the names of the others.
+    fn keep_nearest(&mut self, nearest: impl FnOnce(&[Rail], usize) -> Vec<usize>) -> Vec<String> {
+        let mut ports = self.rails.clone();
+        ports.dedup_by_key(|rail| rail.device);
+        let most = usize::try_from(self.settings.max_hcas).unwrap_or(usize::MAX).max(1);
+        if ports.len() <= most {
+            return Vec::new();
+        }
+        let kept = nearest(&ports, most);
+        self.rails.retain(|rail| kept.contains(&rail.device));
+        ports.retain(|rail| !kept.contains(&rail.device));
+        let names = ports.into_iter().map(|rail| rail.hca);
+        let names: Vec<String> = names.collect();
+        let line = |name| {
+            let most = self.settings.max_hcas;
+            format!(
+                "{name}: others are nearer, or it is other ranks' turn (GASNET_IBV_MAX_HCAS={most})"
+            )
+        };
+        self.details.extend(names.iter().map(line));
+        names
+    }
+
+    /// Leaves at most so many ports as there are queue pairs.
+    fn keep_first(&mut self) {
+        let pairs = self.settings.num_qps;
+        let dropped = self.rails.split_off(most_ports(pairs).min(self.rails.len()));
+        if !dropped.is_empty() {
+            let names = dropped.iter().map(name);
+            self.warnings.push(format!(
+                "GASNET_NUM_QPS={pairs} leaves out {}: name ports in GASNET_IBV_PORTS to choose, or raise it",
+                join(names, "none")
+            ));
+        }
+    }
+
+    /// Ports of one rank are of one kind.
+    fn check_links(&self) -> Result<(), Error> {
+        let mut pairs = self.rails.iter().zip(self.rails.iter().skip(1));
+        match pairs.find(|(one, other)| one.port.link != other.port.link) {
+            None => Ok(()),
+            Some((one, other)) => Err(Error::Links {
+                first: name(one),
+                first_link: link(one.port.link),
+                second: name(other),
+                second_link: link(other.port.link),
+            }),
+        }
     }
 
     fn check_models(&mut self) {
@@ -366,6 +383,22 @@ pub(crate) fn seen(found: &[Found], settings: &PortSettings) -> String {
     join(found.iter().map(device), "no adapter at all")
 }
 
+/// Ports that so many queue pairs for each peer allow.
+fn most_ports(pairs: u32) -> usize {
+    if pairs == 0 { usize::MAX } else { usize::try_from(pairs).unwrap_or(usize::MAX) }
+}
+
+fn name(rail: &Rail) -> String {
+    format!("{}:{}", rail.hca, rail.port.number)
+}
+
+const fn link(link: LinkLayer) -> &'static str {
+    match link {
+        LinkLayer::InfiniBand => "an InfiniBand port",
+        LinkLayer::Ethernet => "an Ethernet port (RoCE)",
+    }
+}
+
 /// Rail of each of `pairs` queue pairs, in turn; one for each rail at the least.
 fn deal(rails: usize, pairs: u32) -> Vec<usize> {
     let pairs = usize::try_from(pairs).unwrap_or(usize::MAX).max(rails);
@@ -373,11 +406,13 @@ fn deal(rails: usize, pairs: u32) -> Vec<usize> {
 }
 
 /// Chooses ports: without a filter the first usable port of each device, with one the ports that it
-/// names, in the order of the devices, at most `GASNET_NUM_QPS`.
+/// names, in the order of the devices; of at most `GASNET_IBV_MAX_HCAS` devices, which `nearest`
+/// chooses from one port of each; and at most `GASNET_NUM_QPS`.
 pub(crate) fn select(
     found: &[Found],
     filter: Option<&Filter>,
     settings: &PortSettings,
+    nearest: impl FnOnce(&[Rail], usize) -> Vec<usize>,
 ) -> Result<Selection, Error> {
     let mut chooser = Chooser {
         found,
@@ -385,8 +420,8 @@ pub(crate) fn select(
         settings,
         rails: Vec::new(),
         warnings: Vec::new(),
+        in_vain: Vec::new(),
         details: Vec::new(),
-        dropped: Vec::new(),
     };
     for index in 0..found.len() {
         chooser.device(index)?;
@@ -397,14 +432,10 @@ pub(crate) fn select(
         return Err(Error::Nothing { filter, seen: seen(found, settings) });
     }
     chooser.check_filter();
+    let left_out = chooser.keep_nearest(nearest);
+    chooser.keep_first();
+    chooser.check_links()?;
     chooser.check_models();
-    if !chooser.dropped.is_empty() {
-        chooser.warnings.push(format!(
-            "GASNET_NUM_QPS={} leaves out {}: name ports in GASNET_IBV_PORTS to choose, or raise it",
-            settings.num_qps,
-            chooser.dropped.join(", ")
-        ));
-    }
     let queue_pairs = deal(chooser.rails.len(), settings.num_qps);
     let mut notes = Vec::new();
     if settings.verbose >= 1 {
@@ -412,11 +443,12 @@ pub(crate) fn select(
     }
     if settings.verbose >= 2 {
         notes.extend(chooser.rails.iter().map(used));
+        notes.append(&mut chooser.in_vain);
     }
     if settings.verbose >= 3 {
         notes.append(&mut chooser.details);
     }
-    Ok(Selection { rails: chooser.rails, queue_pairs, notes })
+    Ok(Selection { rails: chooser.rails, queue_pairs, left_out, notes })
 }
 
 fn used(rail: &Rail) -> String {

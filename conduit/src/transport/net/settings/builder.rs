@@ -9,8 +9,8 @@ use settings::{Env, Values};
 use super::port_family::Family;
 use super::{
     ConnectSettings, DepthSettings, Error, FabricChoice, NetSettings, Paging, PinnedMemory,
-    PollMode, PortSettings, Registration, SharedReceive, SoftAddress, SoftSettings, ThreadSettings,
-    Timing, Total,
+    PollMode, PortSettings, Registration, SharedReceive, SoftAddress, SoftSettings, Stripes,
+    ThreadSettings, Timing, Total,
 };
 
 /// Greatest ACK timeout exponent of a queue pair.
@@ -21,6 +21,8 @@ const MOST_RETRIES: i64 = 7;
 const MOST_SLACK: i64 = 255;
 /// Bits of a partition key that tell partitions apart; the top bit tells members from guests.
 const PKEY_MASK: i64 = 0x7fff;
+/// Least stripe of a transfer, in bytes.
+const LEAST_STRIPE: u64 = 4096;
 /// Most queue pairs that a peer may have; far above what any adapter gains from.
 const MOST_QPS: i64 = 64;
 
@@ -46,6 +48,8 @@ impl NetSettings {
             packed_long: narrow(table.size_or_code("GASNET_PACKEDLONG_LIMIT")),
             put_bounce: table.size("GASNET_NONBULKPUT_BOUNCE_LIMIT"),
             gather_min: u32::try_from(table.size_or_code("GASNET_AM_GATHER_MIN")).ok(),
+            stripes: builder.stripes(),
+            fenced_puts: table.bool("GASNET_USE_FENCED_PUTS"),
             depths: builder.depths(),
             registration: Registration::of(table),
             odp: Paging::of(table),
@@ -104,6 +108,19 @@ impl SettingsBuilder<'_> {
         }
     }
 
+    fn stripes(&mut self) -> Stripes {
+        let mut stripe = |name: &str| match self.table.size(name) {
+            bytes @ 1..LEAST_STRIPE => {
+                self.warnings.push(format!(
+                    "{name}: {bytes} bytes are below {LEAST_STRIPE}: {LEAST_STRIPE} are used"
+                ));
+                LEAST_STRIPE
+            }
+            bytes => bytes,
+        };
+        Stripes { put: stripe("GASNET_PUT_STRIPE_SZ"), get: stripe("GASNET_GET_STRIPE_SZ") }
+    }
+
     fn retry(&mut self) -> Retry {
         let timeout = self.capped("GASNET_QP_TIMEOUT", MOST_TIMEOUT, ", the greatest exponent");
         let count = self.capped("GASNET_QP_RETRY_COUNT", MOST_RETRIES, ", what adapters can count");
@@ -126,6 +143,7 @@ impl SettingsBuilder<'_> {
                 .and_then(|index| u8::try_from(index).ok()),
             model_warn: table.bool("GASNET_IBV_MODEL_WARN"),
             num_qps: self.capped("GASNET_NUM_QPS", MOST_QPS, ""),
+            max_hcas: self.count("GASNET_IBV_MAX_HCAS"),
             max_mtu: self.mtu(),
             rd_atom: self.count("GASNET_QP_RD_ATOM"),
         })

@@ -112,29 +112,32 @@ pub(crate) struct Agreement {
     /// [`super::sizes::Sizes::credits_per_connection`].
     pub credits: u32,
     pub srq: bool,
+    /// `GASNET_USE_FENCED_PUTS`.
+    pub fenced: bool,
     /// How ranks are connected; not of the sizes.
     pub ways: ConnectWays,
 }
 
 impl Agreement {
-    pub(crate) fn of(sizes: &Sizes, rails: usize, ways: ConnectWays) -> Self {
+    pub(crate) fn of(sizes: &Sizes, rails: usize, fenced: bool, ways: ConnectWays) -> Self {
         Self {
             rails: u16::try_from(rails).unwrap_or(u16::MAX),
             queue_pairs: u16::try_from(sizes.queue_pairs()).unwrap_or(u16::MAX),
             credits: sizes.credits_per_connection,
             srq: sizes.srq.is_some(),
+            fenced,
             ways,
         }
     }
 
     /// In what another rank differs from this one, `me`, and what to set. `None`: they fit.
     pub(crate) fn differs(self, me: Rank, other: Self) -> Option<String> {
-        let rows: [(_, u32, u32, _); 4] = [
+        let rows: [(_, u32, u32, _); 5] = [
             (
                 "ports",
                 other.rails.into(),
                 self.rails.into(),
-                "use the same number of ports on all hosts (GASNET_IBV_PORTS, GASNET_NUM_QPS; GASNET_IBV_LIST_PORTS=1 lists them)",
+                "use the same number of ports on all hosts (GASNET_IBV_PORTS, GASNET_IBV_MAX_HCAS, GASNET_NUM_QPS; GASNET_IBV_LIST_PORTS=1 lists them)",
             ),
             (
                 "shared receive queues",
@@ -153,6 +156,12 @@ impl Agreement {
                 other.credits,
                 self.credits,
                 "set GASNET_AM_CREDITS_PP to the same on all ranks",
+            ),
+            (
+                "fences behind each put",
+                other.fenced.into(),
+                self.fenced.into(),
+                "set GASNET_USE_FENCED_PUTS to the same on all ranks",
             ),
         ];
         let differs = rows.into_iter().find(|(_, theirs, mine, _)| theirs != mine);

@@ -99,10 +99,19 @@ pub(crate) struct PortSettings {
     pub model_warn: bool,
     /// `GASNET_NUM_QPS`: queue pairs for each peer, and most ports; 0 means one on each port.
     pub num_qps: u32,
+    /// `GASNET_IBV_MAX_HCAS`: most adapters.
+    pub max_hcas: u32,
     /// `GASNET_MAX_MTU`; `None` takes the port's.
     pub max_mtu: Option<Mtu>,
     /// `GASNET_QP_RD_ATOM`; 0 takes what the device can do.
     pub rd_atom: u32,
+}
+
+/// Longest pieces where several ports share a transfer, in bytes; 0: the longest message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stripes {
+    pub put: u64,
+    pub get: u64,
 }
 
 /// What the user set.
@@ -131,6 +140,10 @@ pub(crate) struct NetSettings {
     pub put_bounce: u64,
     /// `GASNET_AM_GATHER_MIN`: the least payload that is gathered, in bytes; `None` never gathers.
     pub gather_min: Option<u32>,
+    /// `GASNET_PUT_STRIPE_SZ`, `GASNET_GET_STRIPE_SZ`.
+    pub stripes: Stripes,
+    /// `GASNET_USE_FENCED_PUTS`.
+    pub fenced_puts: bool,
     pub depths: DepthSettings,
     pub registration: Registration,
     pub odp: Paging,

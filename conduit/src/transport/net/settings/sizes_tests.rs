@@ -147,13 +147,14 @@ fn the_least_of_everything_still_moves() {
 #[test]
 fn ranks_that_differ_are_told_what_to_set() {
     let ways = ConnectWays { at_start: true, ..ConnectWays::default() };
-    let mine = Agreement { rails: 2, queue_pairs: 2, credits: 6, srq: false, ways };
+    let mine = Agreement { rails: 2, queue_pairs: 2, credits: 6, srq: false, fenced: false, ways };
     assert_eq!(mine.differs(Rank(1), mine), None);
     for (other, name) in [
         (Agreement { rails: 1, queue_pairs: 1, ..mine }, "GASNET_IBV_PORTS"),
         (Agreement { queue_pairs: 4, ..mine }, "GASNET_NUM_QPS"),
         (Agreement { credits: 7, ..mine }, "GASNET_AM_CREDITS_PP"),
         (Agreement { srq: true, queue_pairs: 4, ..mine }, "GASNET_USE_SRQ"),
+        (Agreement { fenced: true, ..mine }, "GASNET_USE_FENCED_PUTS"),
         (Agreement { ways: ConnectWays::default(), ..mine }, "GASNET_CONNECT_STATIC"),
         (
             Agreement { ways: ConnectWays { dynamic: true, ..ways }, ..mine },
@@ -274,8 +275,8 @@ proptest! {
             prop_assert!(sizes.credits <= total);
         }
         let ways = ConnectWays { at_start: job.ranks % 2 == 0, dynamic: job.rails % 2 == 0, one_list: job.spares % 2 == 0, listed: job.reserve % 2 == 0 };
-        let record = Agreement::of(&sizes, job.rails as usize, ways);
-        prop_assert_eq!(records::read(&records::write(&record, 16).unwrap()), Some(record));
+        let record = Agreement::of(&sizes, job.rails as usize, job.ranks % 3 == 0, ways);
+        prop_assert_eq!(records::read(&records::write(&record, 17).unwrap()), Some(record));
         prop_assert_eq!(limits.least(DeviceLimits::NONE), limits);
     }
 

@@ -42,7 +42,17 @@ fn defaults_are_those_of_the_documents() {
     assert_eq!((depths.receive_buffers, depths.bounce_buffers), (1024, 1024));
     assert_eq!((depths.spares, depths.srq), (None, SharedReceive::Automatic));
     assert_eq!((settings.ports.max_mtu, settings.ports.pkey), (None, None));
+    assert_eq!((settings.stripes, settings.fenced_puts), (Stripes::default(), false));
     assert!(settings.warnings.is_empty());
+}
+
+#[test]
+fn stripes_count_kilobytes() {
+    let striped = read(&[("GASNET_PUT_STRIPE_SZ", "64"), ("GASNET_GET_STRIPE_SZ", "1M")]).unwrap();
+    assert_eq!(striped.stripes, Stripes { put: 64 << 10, get: 1 << 20 });
+    assert!(striped.warnings.is_empty(), "{:?}", striped.warnings);
+    let least = read(&[("GASNET_PUT_STRIPE_SZ", "1"), ("GASNET_GET_STRIPE_SZ", "0")]).unwrap();
+    assert_eq!(least.stripes, Stripes { put: 4096, get: 0 });
 }
 
 #[test]
@@ -68,6 +78,8 @@ fn what_is_above_a_cap_is_cut_with_a_warning() {
         ("GASNET_QP_RETRY_COUNT", "8", "7 is used"),
         ("GASNET_AM_CREDITS_SLACK", "12", "11 is used"),
         ("GASNET_MAX_MTU", "3000", "their own MTU"),
+        ("GASNET_PUT_STRIPE_SZ", "1", "4096 are used"),
+        ("GASNET_GET_STRIPE_SZ", "1B", "4096 are used"),
         ("GASNET_CONNECT_RETRANS_MIN", "67108864", "1000 and 67108864 µs are used"),
     ] {
         let settings = read(&[(name, value)]).unwrap();

@@ -121,7 +121,7 @@ fn fallen_back(reason: &str, named: &str) -> String {
         return format!("{line} GASNET_IBV_FABRIC=soft hides this line");
     }
     format!(
-        "{line} {named} counts for adapters only, so all software devices are used; GASNET_IBV_FABRIC=soft hides this line, and \
+        "{line} {named} counts for adapters only, so any software device may be used; GASNET_IBV_FABRIC=soft hides this line, and \
          there it counts for soft0, soft1 …"
     )
 }

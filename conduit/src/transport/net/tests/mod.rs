@@ -3,6 +3,7 @@
 
 mod atomics;
 mod fake;
+mod fence;
 mod messages;
 mod outside;
 mod rma;
@@ -23,6 +24,7 @@ use fabric::{Mtu, Retry};
 use super::am::send::Sender;
 use super::memory::pool::testing::lasting;
 use super::plan::{NetPlan, RailPlan};
+use super::settings::Stripes;
 use super::settings::sizes::{Sizes, SrqSizes};
 use super::*;
 use crate::mode::{Par, Seq};
@@ -89,6 +91,12 @@ struct Kind {
     xrc: bool,
     /// `GASNET_USE_FIREHOSE`.
     registers: bool,
+    /// `GASNET_PUT_STRIPE_SZ` and `GASNET_GET_STRIPE_SZ`, in bytes.
+    stripe: u64,
+    /// `GASNET_USE_FENCED_PUTS`.
+    fenced: bool,
+    /// `GASNET_IBV_SOFT_FAULTS`.
+    faults: Option<&'static str>,
 }
 
 const PLAIN: Kind = Kind {
@@ -104,6 +112,9 @@ const PLAIN: Kind = Kind {
     per_host: 1,
     xrc: false,
     registers: true,
+    stripe: 0,
+    fenced: false,
+    faults: None,
 };
 
 /// With the smallest queues, and nothing inline.
@@ -160,7 +171,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
             bind: Ipv4Addr::LOCALHOST.into(),
             key: [7; 16],
             mtu: Mtu::B4096,
-            faults: None,
+            faults: kind.faults.map(|text| soft::FaultScript::parse(text).expect("script")),
         })
         .expect("fabric")
     };
@@ -187,6 +198,8 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 settings.registration.on = kind.registers;
                 settings.inline = kind.inline;
                 settings.gather_min = kind.gather_min;
+                settings.stripes = Stripes { put: kind.stripe, get: kind.stripe };
+                settings.fenced_puts = kind.fenced;
                 settings.connect.file_out = kind.file_out.map(Into::into);
                 let plan = plan(&*fabric, kind);
                 let net = NetTransport::with_plan(settings, plan, 0, members, &mut *services);

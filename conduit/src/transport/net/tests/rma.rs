@@ -13,7 +13,7 @@ const OWN: usize = 4 << 20;
 /// The network of a member, and where its arrivals are counted: what threads can share.
 pub(super) type By<'a> = (&'a NetTransport, &'a AtomicU32);
 
-fn finish((net, met): By<'_>, counter: &Arc<OpCounter>, mut post: impl FnMut() -> Sent) {
+pub(super) fn finish((net, met): By<'_>, counter: &Arc<OpCounter>, mut post: impl FnMut() -> Sent) {
     let begin = Instant::now();
     let mut posted = false;
     while !posted || !counter.is_complete() {
@@ -80,6 +80,27 @@ fn every_size_with_the_smallest_queues() {
 #[test]
 fn every_size_over_two_rails() {
     all_sizes(&Kind { rails: 2, connections: 2, ..PLAIN });
+}
+
+#[test]
+fn every_size_in_stripes() {
+    let kind = Kind { rails: 2, connections: 3, stripe: 5000, ..PLAIN };
+    all_sizes(&kind);
+    all_sizes(&Kind { fenced: true, ..kind });
+    bound_memory(&kind);
+}
+
+#[test]
+fn every_size_with_fences() {
+    let fenced = Kind { fenced: true, ..PLAIN };
+    all_sizes(&fenced);
+    all_sizes(&Kind {
+        sizes: Sizes { ops_per_connection: 1, ..TINY },
+        ..Kind { fenced: true, ..SMALL }
+    });
+    all_sizes(&Kind { sizes: Sizes { srq: Some(SHARED), ..USUAL }, ..fenced });
+    parts(&Kind { rails: 2, connections: 2, ..fenced });
+    bound_memory(&fenced);
 }
 
 #[test]
