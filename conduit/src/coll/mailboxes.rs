@@ -2,7 +2,7 @@
 //! memory that its reader polls. No receive, no handler, no credit.
 //!
 //! A mailbox of its own belongs to every turn (of [`TURNS`]) and message of the schedule that a
-//! rank receives. A rank begins a turn when the last but one is complete here ([`AHEAD`]): then all
+//! rank receives. A rank begins a turn when the last but one is complete here (`AHEAD`): then all
 //! ranks have begun that one, so they have completed the last but one of it, and read its
 //! mailboxes, which are used again now. Nothing has to be cleared, as a mailbox says which turn it
 //! is of. A rank learns where to write from a message ([`meet`](super::meet)), and sends messages
