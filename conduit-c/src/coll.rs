@@ -231,7 +231,7 @@ pub unsafe extern "C" fn gex_Coll_ReduceToAllNB(
         order::compare(call, team.state.inner, team.group(), || alike(dt, dt_sz, dt_cnt, op))?;
         let inner = team.state.inner;
         // The debug library sees events that are consumed twice by the numbers of operations.
-        if !checks::ON && team.group().has_seats(reduction.len) {
+        if !checks::ON && team.group().has_turns(reduction.len) {
             let turn = inner.start_meeting::<M>(call, reduction, buffers)?;
             return Ok(team.state.collectives.event_of(turn));
         }

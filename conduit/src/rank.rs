@@ -13,7 +13,7 @@ use crate::atomics::pending::Atomics;
 use crate::barrier::dissemination::Leader;
 use crate::barrier::flags::Flags;
 use crate::call_state::CallState;
-use crate::coll::{Collectives, Members, Order, Places};
+use crate::coll::{Collectives, Mailboxes, Members, Order, Places};
 use crate::error::Error;
 use crate::exit;
 use crate::exit::inbox::ExitInbox;
@@ -74,6 +74,8 @@ impl RankContext {
         let transport =
             Transport::open(&neighbours, &settings, variables, services.as_mut(), c_face)?;
         let leads = neighbours.leads();
+        let rank = (place.rank.0, place.size);
+        let mailboxes = Mailboxes::open(rank, &places, (&transport, &settings));
         let barrier_flags = if leads { Flags::open(&transport, &settings)? } else { None };
         Ok(Arc::new(Self {
             calls: CallState::new(),
@@ -89,7 +91,7 @@ impl RankContext {
             vis: Vis::new(variables.0),
             atomics: Atomics::default(),
             handlers: Table::new(),
-            collectives: Collectives::new(place.rank.0, place.size, places),
+            collectives: Collectives::new(rank, places, mailboxes),
             order: Order::default(),
             exit_notifier,
             services: Mutex::new(services),

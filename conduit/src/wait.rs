@@ -164,6 +164,7 @@ impl Waiter {
         }
         let armed = self.armed;
         context.want_messages();
+        context.want_operand();
         context.sleep(self.slice, || {
             armed.is_some_and(|rung| context.shm().slot().rung() != rung) || ready()
         });

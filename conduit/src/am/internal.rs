@@ -1,4 +1,4 @@
-//! Messages of the library itself: of exits, and of barriers between neighbourhoods.
+//! Messages of the library itself: of exits, of barriers between neighbourhoods, and of mailboxes.
 
 use bootstrap::Rank;
 
@@ -9,9 +9,11 @@ const MAX_ARGS: usize = 8;
 /// Messages below this number belong to the exit.
 const EXITS: u8 = 8;
 pub(crate) const BARRIER: u8 = 8;
+/// Where small reductions write.
+pub(crate) const MAILBOXES: u8 = 9;
 
 impl RankContext {
-    /// Sends a message of the library (`id` 1..=8, at most 8 arguments) to any rank, this one
+    /// Sends a message of the library (`id` 1..=9, at most 8 arguments) to any rank, this one
     /// included. It travels in a queue of its own, never behind messages of the client. Does not
     /// wait: `false` when the queue is full (try again later) or the rank cannot be reached.
     /// Async-signal-safe.
@@ -29,6 +31,7 @@ impl RankContext {
             (1..EXITS, args) => self.exit_inbox.keep(source, message.handler, args),
             (BARRIER, &[which, head, low]) => self.barrier_word(source, which, [head, low]),
             (BARRIER, &[kind, a, b, c]) => self.barrier_inbox(source, [kind, a, b, c]),
+            (MAILBOXES, words) => self.mailbox_words(source, words),
             _ => false,
         }
     }

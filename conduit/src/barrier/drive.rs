@@ -143,7 +143,7 @@ impl RankContext {
         {
             let (at, words) =
                 (flags::place(which, generation, word.round), flags::encode(generation, word.name));
-            if let Some(sent) = net.write_inbox(Rank(*to), inbox, at, words) {
+            if let Some(sent) = net.write_inbox(Rank(*to), inbox, at, &words) {
                 return sent;
             }
         }

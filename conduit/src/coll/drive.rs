@@ -6,12 +6,11 @@ use std::sync::Arc;
 use bootstrap::Rank;
 
 use super::group::Group;
-use super::letter::{BRIEF_HANDLER, Brief, HANDLER, Head, Kind, WORDS};
+use super::letter::{BRIEF_HANDLER, Brief, HANDLER, Head, WORDS};
 use super::machine::State;
-use super::meeting;
 use super::memory::Buffers;
 use super::table::{Key, Running, Table};
-use super::task::{Reduction, Task};
+use super::task::Task;
 use super::ways::Ways;
 use crate::error::Error;
 use crate::foreign::ANY_ARGS;
@@ -41,7 +40,7 @@ pub(crate) fn brief_handler() -> Registered {
 }
 
 /// Gives a collective up that is not waited for, because of an error or a panic.
-struct GiveUp<'a>(&'a RankContext, Key);
+pub(super) struct GiveUp<'a>(pub(super) &'a RankContext, pub(super) Key);
 
 impl Drop for GiveUp<'_> {
     fn drop(&mut self) {
@@ -72,7 +71,7 @@ impl RankContext {
     }
 
     #[cold]
-    fn no_agreement(&self, problem: &str) -> ! {
+    pub(super) fn no_agreement(&self, problem: &str) -> ! {
         self.fatal(&format!(
             "rank {}: collectives differ: {problem}; all members of a team must begin the same ones \
              in the same order, with the same sizes",
@@ -307,136 +306,5 @@ impl RankContext {
             }
         }
         state
-    }
-}
-
-/// Reductions to all in shared memory.
-impl RankContext {
-    /// Whether one can go on. Loads only.
-    pub(crate) fn may_meet(&self) -> bool {
-        meeting::is_ready(self.shm(), &self.collectives.whole)
-    }
-
-    fn advance_meetings<M: Mode>(&self, table: &mut Table) {
-        let run = |calls_program, advance: &mut dyn FnMut()| {
-            if calls_program { self.calls.run_handler::<M>(advance) } else { advance() }
-        };
-        let done = table.meetings.advance(self.shm(), &self.collectives.whole, run);
-        let done = done.unwrap_or_else(|problem| self.no_agreement(&problem));
-        if M::THREADED && done {
-            // Another thread may sleep for it.
-            self.shm().wake_own();
-        }
-    }
-
-    /// Begins one on the team of all ranks, which has seats for it; its turn. What the buffers name
-    /// is its own until the turn is seen.
-    fn meet_to_reduce<M: Mode>(
-        &self,
-        call: &'static str,
-        reduction: Reduction,
-        buffers: Buffers,
-        counters: Option<Arc<OpCounters>>,
-    ) -> Result<(Key, u32), Error> {
-        self.check_open(call)?;
-        self.check_outside::<M>(call)?;
-        let (group, signature) =
-            (&self.collectives.whole, reduction.signature(Kind::ReduceToAll, 0));
-        let mut table = self.collectives.lock();
-        let key = (group.id, group.next());
-        let what = (key.1, signature);
-        let turn = table.meetings.begin(group, what, (buffers, reduction.combine), counters);
-        if let Err(problem) = table.take_early(key) {
-            self.no_agreement(&problem);
-        }
-        self.advance_meetings::<M>(&mut table);
-        // Left so until a poll finds none.
-        if !table.meetings.is_empty() && !self.calls.meets() {
-            self.calls.set_meets(true);
-        }
-        Ok((key, turn))
-    }
-
-    /// Begins a reduction to all: its turn, for a team that has seats for so many bytes
-    /// ([`Group::has_seats`]).
-    ///
-    /// # Errors
-    /// A call inside a handler; the end of the job.
-    pub fn start_meeting<M: Mode>(
-        &self,
-        call: &'static str,
-        reduction: Reduction,
-        buffers: Buffers,
-    ) -> Result<u32, Error> {
-        Ok(self.meet_to_reduce::<M>(call, reduction, buffers, None)?.1)
-    }
-
-    /// Waits (and polls) until the result of a turn is there.
-    ///
-    /// # Errors
-    /// The end of the job.
-    pub fn pass_meeting<M: Mode>(&self, call: &'static str, turn: u32) -> Result<(), Error> {
-        let is_seen = || self.collectives.whole.has_seen(turn) != Some(false);
-        let passed = || {
-            if !is_seen() && self.may_meet() {
-                self.drive_collectives::<M>();
-            }
-            is_seen()
-        };
-        if passed() || self.yield_until(|| Ok::<_, Error>(passed()))? {
-            return Ok(());
-        }
-        let mut waiter = Waiter::for_cause(Cause::Collective);
-        while !passed() {
-            if self.poll::<M>(call)? > 0 {
-                waiter.progressed();
-            } else {
-                waiter.idle(self, || self.has_work() || is_seen());
-            }
-        }
-        Ok(())
-    }
-
-    /// Combines elements of all to the results of all.
-    pub(crate) fn reduce_to_all<M: Mode>(
-        &self,
-        call: &'static str,
-        group: &Arc<Group>,
-        reduction: Reduction,
-        buffers: Buffers,
-    ) -> Result<(), Error> {
-        if !group.has_seats(reduction.len) {
-            let task = Task::reduce_to_all(group, reduction, buffers);
-            return self.run_collective::<M>(call, group, task);
-        }
-        let (key, turn) = self.meet_to_reduce::<M>(call, reduction, buffers, None)?;
-        let guard = GiveUp(self, key);
-        self.pass_meeting::<M>(call, turn)?;
-        std::mem::forget(guard);
-        Ok(())
-    }
-
-    /// As `reduce_to_all`, as an operation.
-    ///
-    /// # Errors
-    /// A call inside a handler; the end of the job.
-    pub fn start_reduction<M: Mode>(
-        &self,
-        call: &'static str,
-        group: &Arc<Group>,
-        reduction: Reduction,
-        buffers: Buffers,
-    ) -> Result<Op, Error> {
-        if !group.has_seats(reduction.len) {
-            let task = Task::reduce_to_all(group, reduction, buffers);
-            return self.start_collective::<M>(call, group, task);
-        }
-        // Nothing has a row that cannot begin.
-        self.check_open(call)?;
-        self.check_outside::<M>(call)?;
-        let (op, row) = self.begin(call)?;
-        row.gets.begin(false);
-        self.meet_to_reduce::<M>(call, reduction, buffers, Some(row))?;
-        Ok(op)
     }
 }

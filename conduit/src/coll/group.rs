@@ -29,28 +29,33 @@ pub struct Group {
     pub(crate) places: Places,
     /// Collectives that were begun.
     begun: AtomicU32,
-    /// Where all members are neighbours and no other team has their seats: turns of reductions in
-    /// shared memory that were begun, and those whose result was seen.
+    /// Where small reductions to all go through seats or mailboxes, which no other team has: turns
+    /// that were begun, and those whose result was seen.
     turns: Option<[AtomicU32; 2]>,
+    /// Most bytes of one of them.
+    turn_bytes: usize,
 }
 
 impl Group {
     pub(crate) const fn new(id: TeamId, members: Members, rank: u32, places: Places) -> Self {
-        Self { id, members, rank, places, begun: AtomicU32::new(0), turns: None }
+        Self { id, members, rank, places, begun: AtomicU32::new(0), turns: None, turn_bytes: 0 }
     }
 
-    /// The team of all ranks, whose seats are its own.
-    pub(crate) fn whole(rank: u32, size: u32, places: Places) -> Self {
-        let small = (2..=u32::try_from(MOST).unwrap_or(0)).contains(&size);
-        let turns = (small && places.count() < 2).then(Default::default);
-        Self { turns, ..Self::new(WHOLE, Members::all(size), rank, places) }
+    /// The team of all ranks, whose seats are its own. `mailbox`: bytes of an operand in a mailbox, 0
+    /// where members have none.
+    pub(crate) fn whole(rank: u32, size: u32, places: Places, mailbox: usize) -> Self {
+        let few = (2..=u32::try_from(MOST).unwrap_or(0)).contains(&size);
+        let seats = few && places.count() < 2;
+        let turns = (seats || mailbox > 0).then(Default::default);
+        let turn_bytes = if seats { OPERAND } else { mailbox };
+        Self { turns, turn_bytes, ..Self::new(WHOLE, Members::all(size), rank, places) }
     }
 
-    /// Whether reductions to all of so many bytes are done in shared memory.
+    /// Whether reductions to all of so many bytes are turns, through seats or mailboxes.
     #[must_use]
     #[inline]
-    pub const fn has_seats(&self, len: usize) -> bool {
-        self.turns.is_some() && len <= OPERAND
+    pub const fn has_turns(&self, len: usize) -> bool {
+        self.turns.is_some() && len <= self.turn_bytes
     }
 
     /// The number of the turn that begins now. Who calls it, or [`Group::see`], has the lock of all
@@ -165,7 +170,7 @@ mod tests {
     }
     #[test]
     fn turns_complete_in_order() {
-        let group = Group::whole(0, 2, Places::together(vec![0, 0]));
+        let group = Group::whole(0, 2, Places::together(vec![0, 0]), 0);
         assert_eq!((group.has_seen(0), group.meets()), (None, false));
         assert_eq!((group.next_turn(), group.next_turn()), (0, 1));
         assert_eq!((group.has_seen(0), group.meets()), (Some(false), true));

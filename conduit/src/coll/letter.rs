@@ -80,6 +80,11 @@ impl Signature {
         Self { kind, check, len: len as u64 }
     }
 
+    /// Payload bytes of a member, of a small one.
+    pub(super) fn bytes(self) -> usize {
+        usize::try_from(self.len).unwrap_or(0)
+    }
+
     /// One word of all of it, for payloads of less than 64 KiB.
     pub(super) const fn word(self) -> u64 {
         (self.kind as u64) << 32 | (self.check as u64) << 16 | self.len & 0xffff
@@ -146,11 +151,11 @@ impl Brief {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
-const fn halves(word: u64) -> [i32; 2] {
+pub(super) const fn halves(word: u64) -> [i32; 2] {
     [(word as u32).cast_signed(), ((word >> 32) as u32).cast_signed()]
 }
 
-fn joined(low: i32, high: i32) -> u64 {
+pub(super) fn joined(low: i32, high: i32) -> u64 {
     u64::from(high.cast_unsigned()) << 32 | u64::from(low.cast_unsigned())
 }
 

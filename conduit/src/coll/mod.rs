@@ -5,17 +5,21 @@
 //!   message. All pure.
 //! * `memory`: the buffers of programs. `table`: what is under way here, and what came early.
 //! * `order`, `compare`: what members call, compared by the debug library.
+//! * `meeting`, `meet`: small reductions to all through shared memory or `mailboxes` (`doubling`).
 //! * `drive`: the rank around them. Handlers keep what comes; polls send.
 
 mod aligned;
 mod blocks;
 mod compare;
+mod doubling;
 mod drive;
 mod group;
 mod hierarchy;
 mod lend;
 mod letter;
 mod machine;
+mod mailboxes;
+mod meet;
 mod meeting;
 mod members;
 mod memory;
@@ -35,6 +39,7 @@ pub(crate) use compare::order_handler;
 pub(crate) use drive::{brief_handler, handler};
 pub use group::Group;
 pub(crate) use group::team_id;
+pub(crate) use mailboxes::Mailboxes;
 pub(crate) use members::Members;
 pub use memory::{Buffers, Plain};
 pub(crate) use memory::{elements, elements_mut};

@@ -80,6 +80,20 @@ mod tag {
     pub(super) const ROUND: u8 = 64;
 }
 
+/// Tags of recursive doubling, counted from 0 on without gaps.
+pub(super) fn tag_index(tag: u8) -> usize {
+    match tag {
+        tag::FOLD => 0,
+        tag::UNFOLD => 1,
+        _ => usize::from(tag.saturating_sub(tag::ROUND)) + 2,
+    }
+}
+
+/// How many of them a team of so many ranks has.
+pub(super) fn tag_indices(size: u32) -> usize {
+    2 + rounds(size)
+}
+
 pub(super) const fn send(to: u32, tag: u8, part: Part) -> Step {
     Step::Send { to, tag, part }
 }

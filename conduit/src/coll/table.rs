@@ -7,6 +7,7 @@ use super::group::{Group, TeamId, WHOLE};
 use super::lend::Stage;
 use super::letter::{Head, Signature};
 use super::machine::{Machine, Mark, Others, Packet, State};
+use super::mailboxes::{MOST, Mailboxes};
 use super::meeting::Meetings;
 use super::memory::Work;
 use super::places::Places;
@@ -103,7 +104,7 @@ pub(super) struct Table {
     /// Those that may go on.
     pub(super) stirring: Vec<Key>,
     pub(super) stage: Stage,
-    /// Those in shared memory.
+    /// Those through seats or mailboxes.
     pub(super) meetings: Meetings,
     /// Teams of this rank.
     groups: QuickMap<TeamId, Arc<Group>>,
@@ -127,12 +128,10 @@ impl Table {
             return Ok(());
         }
         if head.team == WHOLE
-            && let Some(meeting) = self.meetings.get(head.number)
+            && let what = (head.number, head.signature)
+            && let Some(taken) = self.meetings.arrive(what, (source, head.mark.tag), bytes)
         {
-            return match meeting.signature.problem(head.signature) {
-                None if head.mark.tag == ASK => Ok(()),
-                problem => Err(problem.unwrap_or_else(|| "sends what nobody waits for".to_owned())),
-            };
+            return taken;
         }
         let group = self.groups.get(&head.team);
         let begun = group.map(|group| group.has_begun(head.number));
@@ -208,19 +207,30 @@ pub(crate) struct Collectives {
     doubts: AtomicBool,
     /// The team of all ranks.
     pub(crate) whole: Arc<Group>,
+    /// Where it makes small reductions to all over the network so.
+    pub(super) mailboxes: Option<Arc<Mailboxes>>,
     /// Number of the next team that this rank is the first member of.
     teams: AtomicU32,
 }
 
 impl Collectives {
-    pub(crate) fn new(rank: u32, size: u32, places: Places) -> Self {
-        let whole = Arc::new(Group::whole(rank, size, places));
+    /// `mailboxes`: of this rank; all ranks have some, or none has.
+    pub(crate) fn new(
+        (rank, size): (u32, u32),
+        places: Places,
+        mailboxes: Option<Mailboxes>,
+    ) -> Self {
+        let mailboxes = mailboxes.map(Arc::new);
+        let mailbox = mailboxes.as_ref().map_or(0, |_| MOST);
+        let whole = Arc::new(Group::whole(rank, size, places, mailbox));
+        let meetings = Meetings::new(mailboxes.clone());
         let made = Self {
-            table: Mutex::default(),
+            table: Mutex::new(Table { meetings, ..Table::default() }),
             inbox: Mutex::default(),
             posted: AtomicBool::new(false),
             doubts: AtomicBool::new(false),
             whole: Arc::clone(&whole),
+            mailboxes,
             teams: AtomicU32::new(1),
         };
         made.know(&whole);

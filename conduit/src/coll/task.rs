@@ -62,8 +62,8 @@ impl Task {
         Self::new(signature, steps, layout, Buffers { result, ..buffers }, Some(reduction.combine))
     }
 
-    /// Elements of all, combined, to the results of all, by messages. All members of a team with
-    /// seats for so many bytes ([`Group::has_seats`]) meet there instead.
+    /// Elements of all, combined, to the results of all, by messages. Those of a team that
+    /// has turns of so many bytes ([`Group::has_turns`]) are no task.
     #[must_use]
     pub fn reduce_to_all(group: &Group, reduction: Reduction, buffers: Buffers) -> Self {
         let signature = reduction.signature(Kind::ReduceToAll, 0);

@@ -57,6 +57,28 @@ impl Short {
     }
 }
 
+/// Largest unit that adapters cut messages into (the MTU of InfiniBand).
+const UNIT: usize = 4096;
+/// What a packet carries beside the bytes of the transfer, at most: header and description.
+const BESIDE: usize = 128;
+
+/// Bytes of each packet but the last one, for a transfer in as few packets of `room` bytes as can
+/// be. They are about equally long: the copies of one take place while another travels. On
+/// Soft-RoCE 1024 runs of 64 bytes took 760 µs in packets of 65,000 and 536 bytes, 700 µs in two
+/// halves. A last unit that is nearly empty costs as much as a full one, so each packet fills its
+/// units, with whole elements.
+pub(crate) const fn share(total: usize, room: usize, element: usize) -> usize {
+    let count = if room == 0 { 1 } else { total.div_ceil(room) };
+    let even = if count < 2 { total } else { total.div_ceil(count) };
+    if even / UNIT < 2 || count < 2 || element == 0 || element > UNIT {
+        return even;
+    }
+    let full = even / UNIT * UNIT - BESIDE;
+    let whole = full - full % element;
+    // The last one takes the rest.
+    if total - whole * (count - 1) <= room { whole } else { even }
+}
+
 /// What the `GASNET_VIS_*` variables say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
@@ -135,6 +157,29 @@ mod tests {
             let larger = Short { bytes: bytes.saturating_mul(2), ..shared };
             prop_assert!(!larger.packs(room) || shared.packs(room));
         }
+    }
+
+    proptest! {
+        #[test]
+        fn packets_are_few_and_full(
+            total in 1_usize..1 << 24, room in 1000_usize..70_000, element in 1_usize..10_000,
+        ) {
+            let (each, count) = (share(total, room, element), total.div_ceil(room));
+            prop_assert!(each > 0 && each <= room);
+            let last = total - each * (count - 1);
+            prop_assert!(last <= room, "{each} {last}");
+            if each < total.div_ceil(count) {
+                prop_assert_eq!(each % element, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_packet_fills_its_units() {
+        let each = share(1 << 16, ROOM, 64);
+        assert_eq!(each, 8 * UNIT - BESIDE);
+        assert!((1 << 16) - each + BESIDE <= 9 * UNIT);
+        assert_eq!(share(100, ROOM, 8), 100);
     }
 
     #[test]

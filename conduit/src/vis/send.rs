@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::cost::Short;
+use super::cost::{Short, share};
 use super::describe::{Shape, bad, outside_local};
 use super::flights::{Flight, Landing, Ticket};
 use super::grid::{Grid, Row};
@@ -240,9 +240,11 @@ impl<M: Mode> Sending<'_, M> {
             _ if alone && (one.is_some() || !fits || !short.packs(room)) => return self.rows(grid),
             _ => {}
         }
-        let mut about = Vec::new();
-        for from in (0..total).step_by(room) {
-            let len = room.min(total - from);
+        let (mut about, mut from) = (Vec::new(), 0);
+        let each = share(total, room, grid.element);
+        while from < total {
+            let rest = total - from;
+            let len = if rest <= room { rest } else { each };
             about.clear();
             wire::encode_grid(grid, (offset_of(grid.remote), from), &mut about);
             let landing = match self.put {
@@ -256,6 +258,7 @@ impl<M: Mode> Sending<'_, M> {
                 &local,
                 rows()
             )));
+            from += len;
         }
         Ok(Outcome::Sent)
     }

@@ -52,7 +52,7 @@ impl OpKind {
             Self::Put => "a put",
             Self::Get => "a get",
             Self::LongPayload => "the payload of a Long",
-            Self::Flag => "a word of a barrier",
+            Self::Flag => "words of a barrier or a reduction",
             Self::Atomic => "an atomic",
             Self::Fence => "the fence of a put",
         }

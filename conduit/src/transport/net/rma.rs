@@ -11,7 +11,7 @@ use super::context::NetContext;
 use super::error::Error;
 use super::memory::buffers::RESERVED_BUFFERS;
 use super::memory::cache::{Entries, Held};
-use super::memory::pool::{RawTarget, RemoteInbox};
+use super::memory::pool::{INBOX_WORDS, RawTarget, RemoteInbox};
 use super::peer::Peer;
 use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::post::{Reserve, Sent, Slots, Via};
@@ -252,21 +252,25 @@ impl<'a> OneSided<'a> {
         Ok(len)
     }
 
-    /// One attempt to write two words of a rank's inbox. `Some(false)`: not now; `None`: no
-    /// connection takes them with the request.
+    /// One attempt to write words of a rank's inbox. `Some(false)`: not now; `None`: no connection
+    /// takes them with the request.
     pub(super) fn write_inbox(
         self,
         to: Rank,
         inbox: RemoteInbox,
         index: usize,
-        words: [u64; 2],
+        words: &[u64],
     ) -> Option<bool> {
         let Some(peer) = self.0.connected(to) else { return Some(false) };
-        let bytes = words.map(u64::to_ne_bytes);
+        let mut bytes = [[0; 8]; INBOX_WORDS];
+        let bytes = bytes.get_mut(..words.len())?;
+        bytes.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_ne_bytes());
+        let bytes = bytes.as_flattened();
         // The inbox is known to the first port.
-        let found = peer.connections.iter().enumerate().find(|(_, connection)| {
-            connection.rail == 0 && connection.main.inline >= bytes.as_flattened().len()
-        });
+        let found =
+            peer.connections.iter().enumerate().find(|(_, connection)| {
+                connection.rail == 0 && connection.main.inline >= bytes.len()
+            });
         let (index_of, connection) = found?;
         // As for messages of the library: others wait for it.
         let reserve = Reserve { queue_pair: 0, completion_queue: 0 };
@@ -283,7 +287,7 @@ impl<'a> OneSided<'a> {
             buffer: None,
             has_end: false,
         };
-        let sent = self.0.post(&slots, operation, Data::Inline(&[bytes.as_flattened()]), &op, None);
+        let sent = self.0.post(&slots, operation, Data::Inline(&[bytes]), &op, None);
         Some(matches!(sent, Ok(Sent::Yes)))
     }
 

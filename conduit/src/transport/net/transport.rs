@@ -459,14 +459,14 @@ impl NetTransport {
         Inbox::new(&*self.context.rails.first().ok_or_else(none)?.device, words)
     }
 
-    /// One attempt to write two words of a rank's inbox, in one request that carries them. `false`:
-    /// not now; `None`: it cannot be done so.
+    /// One attempt to write words of a rank's inbox, at most `INBOX_WORDS`, in one request that
+    /// carries them. `false`: not now; `None`: it cannot be done so.
     pub(crate) fn write_inbox(
         &self,
         to: Rank,
         inbox: RemoteInbox,
         index: usize,
-        words: [u64; 2],
+        words: &[u64],
     ) -> Option<bool> {
         self.enter(|context| OneSided(context).write_inbox(to, inbox, index, words))
             .unwrap_or(Some(false))

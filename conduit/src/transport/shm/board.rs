@@ -37,7 +37,7 @@ pub(crate) struct Operand<const N: usize> {
 }
 
 impl<const N: usize> Operand<N> {
-    const fn new(len: usize) -> Self {
+    pub(crate) const fn new(len: usize) -> Self {
         Self { words: [[0; 8]; N], len }
     }
 

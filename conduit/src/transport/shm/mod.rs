@@ -21,7 +21,7 @@ mod slot;
 mod spsc_ring;
 mod words;
 
-pub(crate) use board::{AHEAD, Board, Differs, MOST, OPERAND, Seat, WORDS};
+pub(crate) use board::{AHEAD, Board, Differs, MOST, OPERAND, Operand, Seat, TURNS, WORDS};
 pub(crate) use endpoint::ShmTransport;
 pub(crate) use layout::{STAGE, SegmentRow};
 pub(crate) use map::SharedMemory;

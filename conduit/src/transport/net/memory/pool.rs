@@ -71,6 +71,9 @@ impl SegmentMemory {
     }
 }
 
+/// Most words of an inbox that are written at once.
+pub(crate) const INBOX_WORDS: usize = 8;
+
 /// Words that peers write and this rank polls for.
 #[derive(Debug)]
 pub(crate) struct Inbox {
