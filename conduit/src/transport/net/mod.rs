@@ -39,6 +39,7 @@ mod rma;
 mod segments;
 mod settings;
 mod setup;
+mod single;
 mod threads;
 mod topology;
 mod transport;

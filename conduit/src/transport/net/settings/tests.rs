@@ -35,7 +35,10 @@ fn defaults_are_those_of_the_documents() {
     assert!(connect.dynamic && connect.at_start);
     assert_eq!(connect.timing.min, Duration::from_millis(1));
     assert_eq!(connect.timing.max, Duration::from_micros(1 << 26));
-    assert_eq!([1, 2, 3, 4, 5, 256, 257].map(|n| connect.receives(n)), [6, 6, 8, 8, 10, 20, 22]);
+    assert_eq!(
+        [0, 1, 2, 3, 4, 5, 256, 257].map(|n| connect.receives(n)),
+        [6, 6, 6, 8, 8, 10, 20, 22]
+    );
     let depths = settings.depths;
     assert_eq!((depths.ops_per_peer, depths.ops), (24, Total::Is(255)));
     assert_eq!((depths.credits_per_peer, depths.credits, depths.slack), (12, Total::Default, 1));
@@ -67,7 +70,6 @@ fn what_is_above_a_cap_is_cut_with_a_warning() {
         ("GASNET_QP_TIMEOUT", "32", "31 is used"),
         ("GASNET_QP_RETRY_COUNT", "8", "7 is used"),
         ("GASNET_AM_CREDITS_SLACK", "12", "11 is used"),
-        ("GASNET_MAX_MTU", "3000", "their own MTU"),
         ("GASNET_CONNECT_RETRANS_MIN", "67108864", "1000 and 67108864 µs are used"),
     ] {
         let settings = read(&[(name, value)]).unwrap();
@@ -107,6 +109,10 @@ fn codes_mean_what_the_documents_say() {
         ("GASNET_RCV_THREAD_IDLE", "500"),
     ]);
     let settings = settings.unwrap();
+    let stack = |pairs: &[(&str, &str)]| read(pairs).unwrap().stack;
+    let (least, pad) = ("GASNET_THREAD_STACK_MIN", "GASNET_THREAD_STACK_PAD");
+    assert_eq!(stack(&[(least, "1M")]), 2 << 20);
+    assert_eq!([stack(&[(least, "8M")]), stack(&[(pad, "1M"), (least, "2M")])], [8 << 20, 3 << 20]);
     assert_eq!((settings.inline, settings.gather_min), (None, None));
     assert_eq!(settings.depths.srq, SharedReceive::From(64));
     assert_eq!(settings.ports.pkey, Some(3));
@@ -121,6 +127,8 @@ fn what_cannot_be_is_refused_by_name() {
     for (name, value, problem) in [
         ("GASNET_USE_ODP", "1", "no paging on demand"),
         ("GASNET_IBV_PKEY", "0x8001", "membership bit"),
+        ("GASNET_MAX_MTU", "3000", "3000 is no size of packets: use 256, 512, 1024, 2048 or 4096"),
+        ("GASNET_MAX_MTU", "8K", "8192 is no size"),
         ("GASNET_IBV_SOFT_ADDRESS", "10.0.0.1/33", "\"33\""),
         ("GASNET_IBV_SOFT_ADDRESS", "somewhere", "such as 10.1.2.3"),
         ("GASNET_IBV_PORTS_TYPE", "Socket/0", "GASNET_IBV_PORTS_TYPE"),

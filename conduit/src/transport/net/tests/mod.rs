@@ -85,6 +85,8 @@ struct Kind {
     per_host: u32,
     /// `GASNET_USE_XRC`.
     xrc: bool,
+    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT`.
+    put_bounce: u64,
 }
 
 const PLAIN: Kind = Kind {
@@ -99,6 +101,7 @@ const PLAIN: Kind = Kind {
     fake: false,
     per_host: 1,
     xrc: false,
+    put_bounce: 65_536,
 };
 
 /// With the smallest queues, and nothing inline.
@@ -180,6 +183,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 settings.connect.dynamic = kind.dynamic || kind.both;
                 settings.xrc = kind.xrc;
                 settings.inline = kind.inline;
+                settings.put_bounce = kind.put_bounce;
                 settings.gather_min = kind.gather_min;
                 settings.connect.file_out = kind.file_out.map(Into::into);
                 let plan = plan(&*fabric, kind);
