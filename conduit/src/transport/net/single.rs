@@ -14,9 +14,10 @@ use super::threads::Threads;
 use super::transport::NetTransport;
 use crate::sys;
 
-/// Polls between two looks at what the service thread would do: connections that others ask for,
-/// and what adapters report.
+/// Polls between two looks for connections that others ask for.
 const SELDOM: u32 = 64;
+/// Polls between two looks at what adapters report, which takes a system call.
+const HARDLY: u32 = 1 << 14;
 
 /// Lets drivers of adapters leave out locks where there is one thread. What the user says stays.
 pub(super) fn tell_drivers(settings: &NetSettings, env: &Env) {
@@ -32,15 +33,18 @@ pub(super) fn tell_drivers(settings: &NetSettings, env: &Env) {
 }
 
 impl Threads {
-    /// Where there is no service thread, some polls do its work; how much there was.
+    /// Where there is no service thread, some polls do its work.
     #[inline]
-    pub(super) fn serve_seldom(&self) -> Result<usize, Error> {
-        let Some(service) = &self.inline else { return Ok(0) };
+    pub(super) fn serve_seldom(&self) -> Result<(), Error> {
+        let Some(service) = &self.inline else { return Ok(()) };
         let turn = service.turns.fetch_add(1, Ordering::Relaxed);
-        if turn.is_multiple_of(SELDOM) || self.links.context.connect_queue.is_waiting() {
-            service.serve()?;
+        if turn.is_multiple_of(HARDLY) {
+            return service.serve();
         }
-        Ok(0)
+        if turn.is_multiple_of(SELDOM) || self.links.context.connect_queue.is_waiting() {
+            service.connect()?;
+        }
+        Ok(())
     }
 }
 

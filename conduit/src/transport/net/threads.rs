@@ -380,9 +380,14 @@ impl std::fmt::Debug for InlineService {
 }
 
 impl InlineService {
-    /// What is to be done now.
+    /// Connections that are wanted or under way.
+    pub(super) fn connect(&self) -> Result<(), Error> {
+        self.service.connect().map(|_| ())
+    }
+
+    /// All that is to be done now.
     pub(super) fn serve(&self) -> Result<(), Error> {
-        self.service.connect()?;
+        self.connect()?;
         self.service.links.context.read_device_events()
     }
 

@@ -395,8 +395,10 @@ impl NetTransport {
         what: Poll,
     ) -> Option<Result<usize, Error>> {
         self.enter(|context| {
-            let served = self.threads.serve_seldom()?;
-            Ok(served + Receiver(context).poll(sink, what, M::THREADED)?)
+            if what == Poll::All {
+                self.threads.serve_seldom()?;
+            }
+            Receiver(context).poll(sink, what, M::THREADED)
         })
     }
 

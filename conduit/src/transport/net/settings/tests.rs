@@ -147,6 +147,20 @@ fn networks_cover_their_addresses() {
     assert!(covers("fd00::/8", "fd12::1") && !covers("fd00::/8", "fe80::1"));
 }
 
+#[test]
+fn a_thread_is_needed_where_something_happens_without_the_program() {
+    let needs = |pairs: &[(&str, &str)]| !read(pairs).unwrap().needs_no_thread();
+    assert!(!needs(&[]) && !needs(&[("GASNET_CONNECT_DYNAMIC", "0")]));
+    for pair in [
+        ("GASNET_RCV_THREAD", "1"),
+        ("GASNET_SND_THREAD", "1"),
+        ("GASNET_CONNECT_STATIC", "0"),
+        ("GASNET_CONNECTFILE_IN", "list"),
+    ] {
+        assert!(needs(&[pair]), "{pair:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_numbers_give_settings_within_their_caps(values in proptest::collection::vec(1i64..=i64::MAX, 8)) {

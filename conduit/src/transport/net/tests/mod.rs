@@ -87,6 +87,8 @@ struct Kind {
     xrc: bool,
     /// `GASNET_NONBULKPUT_BOUNCE_LIMIT`.
     put_bounce: u64,
+    /// No thread of the network.
+    single: bool,
 }
 
 const PLAIN: Kind = Kind {
@@ -102,6 +104,7 @@ const PLAIN: Kind = Kind {
     per_host: 1,
     xrc: false,
     put_bounce: 65_536,
+    single: false,
 };
 
 /// With the smallest queues, and nothing inline.
@@ -184,6 +187,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 settings.xrc = kind.xrc;
                 settings.inline = kind.inline;
                 settings.put_bounce = kind.put_bounce;
+                settings.single = kind.single;
                 settings.gather_min = kind.gather_min;
                 settings.connect.file_out = kind.file_out.map(Into::into);
                 let plan = plan(&*fabric, kind);

@@ -40,6 +40,39 @@ fn an_armed_network_rings_the_doorbell() {
     });
 }
 
+/// Without a thread a wait sleeps on the adapters themselves.
+#[test]
+fn a_network_of_one_thread_has_no_other() {
+    for (fake, single) in [(true, true), (false, false)] {
+        run(2, 0, &Kind { fake, single: true, ..PLAIN }, |member| {
+            assert_eq!(member.net.is_single(), single, "the software adapter has a thread anyhow");
+            let count = AtomicU32::new(0);
+            let handler = |_: Arrived<'_>| {
+                count.fetch_add(1, Ordering::Relaxed);
+            };
+            let (peer, begin) = (Rank(1 - member.rank), Instant::now());
+            for round in 1..=100 {
+                if member.rank == 0 {
+                    member.send(&request(peer, &[], AmPayload::None), &handler);
+                }
+                while count.load(Ordering::Relaxed) < round {
+                    member.net.arm().expect("arm");
+                    let sink = TestSink(&member.met, &handler);
+                    let polled = member.net.poll::<Seq, _>(&sink, Poll::All);
+                    if polled.expect("open").expect("poll") == 0 {
+                        member.net.nap(PATIENCE);
+                    }
+                    assert!(begin.elapsed() < PATIENCE);
+                }
+                if member.rank == 1 {
+                    member.send(&request(peer, &[], AmPayload::None), &handler);
+                }
+            }
+            member.meet(&handler);
+        });
+    }
+}
+
 /// Counts requests, from any thread.
 #[derive(Default)]
 struct Counting {
