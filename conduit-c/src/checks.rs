@@ -111,9 +111,10 @@ pub fn with<T>(call: impl FnOnce(&mut Context) -> T) -> Option<T> {
 /// The thread that may call (SEQ), or that is inside (PARSYNC): the address of its context.
 static OWNER: AtomicUsize = AtomicUsize::new(0);
 
-fn check_thread(call: &str, calls: u32) -> Result<(), Fail> {
+fn check_thread(call: &str, (calls, handlers): (u32, u32)) -> Result<(), Fail> {
     let me = CONTEXT.with(|context| std::ptr::from_ref(context).addr());
-    if <M as Mode>::THREADED || calls > 0 {
+    // Handlers run on threads of the network, too.
+    if <M as Mode>::THREADED || calls > 0 || handlers > 0 {
         return Ok(());
     }
     let owner = OWNER.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire);
@@ -143,7 +144,9 @@ impl Drop for Inside {
                 context.calls
             });
             if cfg!(feature = "parsync") && left == Some(0) {
-                OWNER.store(0, Ordering::Release);
+                // A thread of the network that runs a handler never owned it.
+                let me = CONTEXT.with(|context| std::ptr::from_ref(context).addr());
+                let _ = OWNER.compare_exchange(me, 0, Ordering::Release, Ordering::Relaxed);
             }
         }
     }
@@ -161,12 +164,14 @@ fn checked(call: &str) -> Inside {
     if legal == Legal::Anywhere {
         return Inside(false);
     }
-    let Some((refusal, calls)) = with(|context| (legal.refusal(context), context.calls)) else {
+    let Some((refusal, inside)) =
+        with(|context| (legal.refusal(context), (context.calls, context.handlers)))
+    else {
         return Inside(false);
     };
     let allowed = match refusal {
         Some(why) => Err(Fail::bad(format!("not legal here: {why}"))),
-        None => check_thread(call, calls),
+        None => check_thread(call, inside),
     };
     if let Err(fail) = allowed {
         fail.fatal(call);

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use gasnet_ibv::Mode;
 use gasnet_ibv::inner::RawToken;
@@ -43,9 +43,22 @@ impl Drop for Current {
     }
 }
 
+/// Whether threads of the network run handlers beside the program.
+static BESIDE: AtomicBool = AtomicBool::new(false);
+
+/// From now on they do. No handler runs.
+pub fn run_beside() {
+    BESIDE.store(true, Ordering::SeqCst);
+}
+
+#[inline]
+fn handlers_overlap() -> bool {
+    <M as Mode>::THREADED || BESIDE.load(Ordering::Relaxed)
+}
+
 #[inline]
 fn set(token: Token) {
-    if <M as Mode>::THREADED {
+    if handlers_overlap() {
         // `LocalKey::set` is not inlined.
         HERE.with(|here| here.set(token));
     } else {
@@ -56,7 +69,7 @@ fn set(token: Token) {
 /// The token that a call names, if it is that of the handler which runs on this thread.
 #[inline]
 pub fn current(token: Token) -> Option<Sender> {
-    let current = if <M as Mode>::THREADED { HERE.get() } else { ANYWHERE.load(Ordering::Relaxed) };
+    let current = if handlers_overlap() { HERE.get() } else { ANYWHERE.load(Ordering::Relaxed) };
     // SAFETY: the token of the running handler, which this call comes from: it lives until the
     // handler returns, and calls use it only while they run.
     (!token.is_null() && token == current).then(|| unsafe { &*token.cast::<RawToken<'static>>() })

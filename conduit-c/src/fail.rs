@@ -85,6 +85,7 @@ impl From<Error> for Fail {
             | Error::JobEnding { .. } => NOT_INIT,
             Error::Variable(_)
             | Error::Setting { .. }
+            | Error::Defaults(_)
             | Error::Os { .. }
             | Error::LayoutMismatch { .. }
             | Error::HandlerIndexRange { .. }

@@ -266,7 +266,7 @@ pub unsafe extern "C" fn gexi_RMA_GetBlockingVal(
     u64::from_le_bytes(bytes)
 }
 
-/// Bytes of a memset that go out at a time where there is no mapping.
+/// Bytes of a memset that go out at a time to a neighbour whose memory is not mapped here.
 const PATTERN: usize = 4096;
 
 #[unsafe(no_mangle)]
@@ -283,7 +283,13 @@ pub extern "C" fn gexi_RMA_Memset(
     let all = Transfer { call, tm, rank, remote, local, len: nbytes, flags: 0 };
     must(call, || {
         let Some((state, target)) = all.check()? else { return Ok(()) };
-        locate(state, (target.rank, target.endpoint), remote, nbytes)?;
+        if let Access::Network(place) =
+            locate(state, (target.rank, target.endpoint), remote, nbytes)?
+        {
+            let (inner, range) = (state.inner, (place, nbytes));
+            let to = inner.target(call, Rank(target.rank))?;
+            return Ok(inner.fill_remote::<M>(call, to, range, pattern[0])?);
+        }
         for done in (0..nbytes).step_by(PATTERN) {
             let len = PATTERN.min(nbytes - done);
             Transfer { remote: remote + done, len, ..all }.inject::<true>(Completion::Blocking)?;

@@ -18,7 +18,7 @@ use crate::teams::Teams;
 use crate::types::{
     DEFER_THREADS, Flags, Handle, NodeInfo, RANK_INVALID, SegInfo, THREAD_ROLES, USES_GASNET1,
 };
-use crate::{M, atomics};
+use crate::{M, atomics, current};
 
 /// A handle that a call answers.
 type Object = *mut c_void;
@@ -166,6 +166,9 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
     };
     let (client, inner, threads) = inner::join::<M>(&name.to_string_lossy(), preset)?;
     MAX_THREADS.store(threads, Ordering::Relaxed);
+    if inner.has_receivers() {
+        current::run_beside();
+    }
     let numbers = |ranks: Vec<Rank>| ranks.iter().map(|rank| rank.0).collect::<Box<[u32]>>();
     let (neighbours, host_ranks) = (numbers(client.neighbours()), numbers(client.host_ranks()));
     let peers: &'static [Peer] = Box::leak(neighbours.iter().map(|_| Peer::new()).collect());

@@ -19,21 +19,27 @@ impl Drop for ThreadInHandler {
 }
 
 /// Marks that a handler runs, also when it panics.
-struct InHandler<'a>(&'a AtomicBool);
+struct InHandler<'a>(&'a AtomicU8);
 
 impl Drop for InHandler<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.0.store(NO_HANDLER, Ordering::Relaxed);
     }
 }
+
+/// [`CallState::in_handler`]: no handler runs; one does; each thread knows for itself, because a
+/// thread of the network runs handlers too.
+const NO_HANDLER: u8 = 0;
+const HANDLER: u8 = 1;
+const BY_THREAD: u8 = 2;
 
 /// What every call, and every poll, reads.
 pub(crate) struct CallState {
     /// The client's handlers are off: this process is exiting.
     closed: AtomicBool,
-    /// A handler is running; for modes with one thread at a time.
-    in_handler: AtomicBool,
+    /// Whether a handler is running; for modes with one thread at a time.
+    in_handler: AtomicU8,
     /// Collectives may go on: [`STIRRED`], [`MEETS`].
     collectives: AtomicU8,
 }
@@ -45,8 +51,13 @@ const MEETS: u8 = 2;
 
 impl CallState {
     pub(crate) const fn new() -> Self {
-        let [closed, in_handler] = [const { AtomicBool::new(false) }; 2];
-        Self { closed, in_handler, collectives: AtomicU8::new(0) }
+        let closed = AtomicBool::new(false);
+        Self { closed, in_handler: AtomicU8::new(NO_HANDLER), collectives: AtomicU8::new(0) }
+    }
+
+    /// From now on threads of the network run handlers beside the client. No handler runs.
+    pub(crate) fn by_thread(&self) {
+        self.in_handler.store(BY_THREAD, Ordering::SeqCst);
     }
 
     /// Whether the next poll has collectives to look at.
@@ -95,19 +106,26 @@ impl CallState {
     /// Whether this thread is inside a handler of the client.
     #[inline]
     pub(crate) fn in_handler<M: Mode>(&self) -> bool {
-        if M::THREADED { IN_HANDLER.get() } else { self.in_handler.load(Ordering::Relaxed) }
+        if M::THREADED {
+            return IN_HANDLER.get();
+        }
+        match self.in_handler.load(Ordering::Relaxed) {
+            NO_HANDLER => false,
+            HANDLER => true,
+            _ => IN_HANDLER.get(),
+        }
     }
 
     /// Runs a handler of the client.
     #[inline]
     pub(crate) fn run_handler<M: Mode>(&self, handler: impl FnOnce()) {
-        if M::THREADED {
+        if M::THREADED || self.in_handler.load(Ordering::Relaxed) == BY_THREAD {
             // `LocalKey::set` is not inlined.
             IN_HANDLER.with(|inside| inside.set(true));
             let _inside = ThreadInHandler(());
             return handler();
         }
-        self.in_handler.store(true, Ordering::Relaxed);
+        self.in_handler.store(HANDLER, Ordering::Relaxed);
         let _inside = InHandler(&self.in_handler);
         handler();
     }

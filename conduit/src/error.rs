@@ -26,6 +26,9 @@ pub enum Error {
         /// What is wrong and what is legal.
         problem: String,
     },
+    /// The defaults of the installation cannot be used.
+    #[error("{0}")]
+    Defaults(String),
     /// The network could not be set up, or a connection failed.
     #[error("{0}")]
     Network(String),

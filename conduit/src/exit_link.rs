@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bootstrap::node_shm::NodeShm;
 use bootstrap::{Bootstrap, ExitNotifier, Rank, RankInfo};
-use settings::deadlines::wait as deadlines;
+use settings::deadlines::{net as net_deadlines, wait as deadlines};
 use settings::log::RANK;
 use settings::say;
 
@@ -50,6 +50,9 @@ impl Link for RankContext {
         if self.networked() && self.arm_net() && self.poll_net_internal() > 0 {
             return;
         }
+        // Nobody rings for what comes from adapters.
+        let single = self.transport.net().is_some_and(NetTransport::is_single);
+        let timeout = if single { timeout.min(net_deadlines::NAP.limit) } else { timeout };
         shm.slot().sleep(timeout, || {
             shm.slot().rung() != rung
                 || !shm.fence_for_senders()

@@ -37,6 +37,7 @@ mod handler_index;
 mod identity;
 #[doc(hidden)]
 pub mod inner;
+mod installed;
 mod long_payload;
 mod mode;
 mod negotiate;

@@ -4,6 +4,7 @@ use settings::log::RANK;
 use settings::{Env, log, say};
 use spawner_mpi::client::PROVIDERS;
 
+use crate::installed::is_checked;
 use crate::rank::RankContext;
 
 /// Between the lines of one message: each has the name of who speaks.
@@ -28,11 +29,15 @@ pub(crate) fn provider(env: &Env, table: &settings::Values) {
     say!(TRACE, RANK, "{}", lines.join(NEXT));
 }
 
-/// On rank 0: `GASNET_VERBOSEENV`, every setting; `GASNET_AMPSHM_MEMORY_REPORT`, what the queues
+/// On rank 0: warnings about names, where no launcher of ours has given them;
+/// `GASNET_VERBOSEENV`, every setting; `GASNET_AMPSHM_MEMORY_REPORT`, what the queues
 /// take.
 pub(crate) fn settings(context: &RankContext, env: &Env, table: &settings::Values) {
     if context.rank_info.rank.0 != 0 {
         return;
+    }
+    if !is_checked(env) && !table.bool("GASNET_QUIET") {
+        settings::warnings(env).iter().for_each(|text| say!(WARN, RANK, "warning: {text}"));
     }
     if table.bool("GASNET_VERBOSEENV") {
         let text = settings::print_settings(env);

@@ -176,17 +176,21 @@ impl RankContext {
         self.transport.net().is_some_and(|net| net.arm().is_ok())
     }
 
-    /// Starts the threads of the network that the settings ask for. Those that run handlers need a
-    /// mode that allows it.
+    /// Starts the threads of the network that the settings ask for. Those that run handlers do so
+    /// beside the program: handlers of C programs are written for that, those of Rust programs need
+    /// not be in modes where one thread at a time is inside the library.
     pub(crate) fn start_threads<M: Mode>(self: &Arc<Self>) -> Result<(), Error> {
         let Some(net) = self.transport.net() else { return Ok(()) };
         if net.has_receivers() && !M::THREADED {
-            let problem = format!(
-                "a thread for receives runs handlers beside the program, which mode {} does not allow; \
-                 use the library of mode PAR, or unset it",
-                M::NAME
-            );
-            return Err(Error::Setting { name: "GASNET_RCV_THREAD", problem });
+            if !self.shm().c_face {
+                let problem = format!(
+                    "a thread for receives runs handlers beside the program, and those of a Rust program of mode {} \
+                     may be of its thread alone; use mode Par, or unset it",
+                    M::NAME
+                );
+                return Err(Error::Setting { name: "GASNET_RCV_THREAD", problem });
+            }
+            self.calls.by_thread();
         }
         if self.settings.defer_threads {
             return Ok(());

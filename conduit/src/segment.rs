@@ -1,9 +1,12 @@
 //! The segment: memory of this rank that every rank of the job can put to and get from.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bootstrap::Rank;
+use settings::log::RANK;
+use settings::say;
 
 use crate::error::Error;
 use crate::rank::RankContext;
@@ -178,10 +181,31 @@ impl RankContext {
         let mapped = SharedMemory::map_at(&memory, first, total).map_err(os)?;
         // A second attach was refused before.
         let _ = shm.segments.set(Segments::new(mapped));
+        self.use_huge_pages(len);
         let base = shm.segment_base(me).map_or(0, |base| base.addr() as u64);
         shm.memory.row(me).base.store(base, Ordering::Release);
         self.attach_net(len)?;
         barrier()
+    }
+
+    /// `GASNET_USE_HUGEPAGES` for this rank's segment. Rank 0 says why there are none.
+    fn use_huge_pages(&self, len: u64) {
+        let base = self.shm().segment_base(self.shm().local()).and_then(NonNull::new);
+        let (Some(base), true) = (base, self.settings.huge_pages) else { return };
+        let asked = usize::try_from(len).map(|len| sys::ask_for_huge_pages(base, len));
+        let policy = sys::huge_page_policy("shmem_enabled");
+        let reason = match (asked, policy.as_deref()) {
+            (_, None) => "it has none (no transparent huge pages)".to_owned(),
+            (_, Some(word @ ("never" | "deny"))) => format!(
+                "it gives none to shared memory: /sys/kernel/mm/transparent_hugepage/shmem_enabled says {word}; \
+                 have it say advise"
+            ),
+            (Ok(Err(errno)), _) => format!("it refuses them: {errno}"),
+            _ => return,
+        };
+        if self.rank_info.rank == Rank(0) && !self.settings.quiet {
+            say!(WARN, RANK, "GASNET_USE_HUGEPAGES: asked for huge pages for segments, {reason}");
+        }
     }
 
     fn attach_net(&self, len: u64) -> Result<(), Error> {

@@ -44,6 +44,12 @@ impl SegmentLimit {
     }
 }
 
+/// Whether the system is asked for huge pages.
+pub(crate) fn huge_pages(table: &settings::Values) -> bool {
+    let asked = table.bool_opt("GASNET_USE_HUGEPAGES");
+    asked.unwrap_or_else(|| table.bool("HUGETLB_DEFAULT_PAGE_SIZE"))
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "saturates")]
 #[expect(clippy::cast_sign_loss, reason = "shares are not negative")]
 fn fraction(memory: u64, share: f64) -> u64 {
@@ -70,6 +76,13 @@ pub struct Settings {
     pub barrier_writes: Option<bool>,
     /// `GASNET_AMPSHM_MEMORY_REPORT`: rank 0 says how much memory the queues take.
     pub memory_report: bool,
+    /// `GASNET_QUIET`: no advisory warnings.
+    pub quiet: bool,
+    /// `GASNET_USE_HUGEPAGES`: the system is asked for huge pages for the segment.
+    pub huge_pages: bool,
+    /// One thread at a time is inside the library, and this process is a rank: where nothing else
+    /// needs a thread, the network starts none.
+    pub single_threaded: bool,
     /// The program runs the progress threads of the network itself (`GEX_FLAG_DEFER_THREADS`).
     pub defer_threads: bool,
     /// Processors that this rank may run on; `None` asks the system.
@@ -103,6 +116,9 @@ impl Settings {
                 _ => None,
             },
             memory_report: table.bool("GASNET_AMPSHM_MEMORY_REPORT"),
+            quiet: table.bool("GASNET_QUIET"),
+            huge_pages: huge_pages(table),
+            single_threaded: false,
             defer_threads: false,
             cpus: None,
             network: Vec::new(),
@@ -128,6 +144,9 @@ impl Default for Settings {
             central_barrier: false,
             barrier_writes: None,
             memory_report: false,
+            quiet: false,
+            huge_pages: false,
+            single_threaded: false,
             defer_threads: false,
             cpus: None,
             network: Vec::new(),

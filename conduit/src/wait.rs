@@ -186,6 +186,12 @@ impl RankContext {
     /// before is the caller's affair.
     pub(crate) fn sleep(&self, slice: Duration, ready: impl FnOnce() -> bool) {
         let shm = self.shm();
+        if let Some(net) = self.transport.net().filter(|net| net.is_single()) {
+            if !ready() && self.node_shm().exit_decision().is_none() {
+                net.nap(slice);
+            }
+            return;
+        }
         let barriers = [Which::Client, Which::Inner]
             .map(|which| shm.sleepers_of(which).map(|sleepers| (which, sleepers)));
         for (_, sleepers) in barriers.iter().flatten() {

@@ -73,15 +73,11 @@
 #define GASNET_MAXNODES 65535
 #define GASNET_MAXEPS 33
 #define GASNET_PAGESIZE 4096
-/* Threads of the network, which GASNET_RCV_THREAD and GASNET_SND_THREAD start: those for receives run handlers, which
- * only mode PAR allows. */
+/* Threads of the network, which GASNET_RCV_THREAD and GASNET_SND_THREAD start, in every mode: those for receives run
+ * handlers beside the program. */
 #define GASNET_SND_THREAD 1
-#ifdef GASNET_PAR
 #define GASNET_RCV_THREAD 1
 #define GASNET_HIDDEN_AM_CONCURRENCY_LEVEL 1
-#else
-#define GASNET_HIDDEN_AM_CONCURRENCY_LEVEL 0
-#endif
 #define GASNET_IBV_MAX_HCAS 1
 #define GEX_AM_INDEX_BASE 128
 #define SIZEOF_GEX_RMA_VALUE_T 8

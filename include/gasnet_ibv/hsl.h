@@ -68,26 +68,6 @@ GEXI_INLINE void gex_HSL_Destroy(gex_HSL_t *hsl)
     (void)hsl;
 }
 
-#if defined(GASNET_SEQ) && !GASNET_HIDDEN_AM_CONCURRENCY_LEVEL
-
-GEXI_INLINE void gex_HSL_Lock(gex_HSL_t *hsl)
-{
-    (void)hsl;
-}
-
-GEXI_INLINE void gex_HSL_Unlock(gex_HSL_t *hsl)
-{
-    (void)hsl;
-}
-
-GEXI_INLINE int gex_HSL_Trylock(gex_HSL_t *hsl)
-{
-    (void)hsl;
-    return GASNET_OK;
-}
-
-#else
-
 GEXI_INLINE int gexi_HSL_Take(gex_HSL_t *hsl)
 {
     uint32_t seen = 0;
@@ -110,8 +90,6 @@ GEXI_INLINE int gex_HSL_Trylock(gex_HSL_t *hsl)
 {
     return gexi_HSL_Take(hsl) ? GASNET_OK : GASNET_ERR_NOT_READY;
 }
-
-#endif
 
 #endif
 

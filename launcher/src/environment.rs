@@ -8,6 +8,9 @@ use settings::Env;
 
 use crate::spawner::{Spawner, VARIABLE};
 
+/// Tells ranks that the launcher has checked the settings and added the installation's defaults.
+const CHECKED: &str = "GASNETRUN_CHECKED";
+
 /// Variables: names with values, of any bytes.
 pub type Variables = Vec<(OsString, OsString)>;
 
@@ -100,6 +103,7 @@ pub fn of_ranks(own: &Env, spawner: Spawner, level: u8) -> Variables {
     // Open MPI would warn about every fork of a rank that also uses MPI.
     default("OMPI_MCA_mpi_warn_on_fork", "0");
     variables.push((VARIABLE.into(), spawner.name().into()));
+    variables.push((CHECKED.into(), "1".into()));
     variables
 }
 
@@ -153,6 +157,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let always = [
+            "GASNETRUN_CHECKED=1",
             "GASNET_IBV_SPAWNER=ssh",
             "GASNET_OF_TOMORROW=1",
             "GASNET_QUIET=1",
@@ -165,7 +170,7 @@ mod tests {
         assert_eq!(named.len(), always.len() + 2);
         assert!(named.contains(&"LINES=a\nb".to_owned()), "{named:?}");
         assert!(named.contains(&"GASNET_NODEFILE=/x".to_owned()), "{named:?}");
-        assert_eq!(names(Some("ALL")).len(), 12, "{:?}", names(Some("ALL")));
+        assert_eq!(names(Some("ALL")).len(), 13, "{:?}", names(Some("ALL")));
     }
 
     #[test]
@@ -190,6 +195,6 @@ mod tests {
         assert_eq!(get("GASNET_SPAWN_VERBOSE"), Some("1".into()));
         assert_eq!(get("OMPI_MCA_mpi_warn_on_fork"), Some("0".into()));
         assert_eq!((get("GASNETRUN_RANK"), get("GASNETRUN_OF_THE_USER")), (None, Some("1".into())));
-        assert_eq!(of_ranks(&own, Spawner::Ssh, 0).len(), 5);
+        assert_eq!(of_ranks(&own, Spawner::Ssh, 0).len(), 6);
     }
 }

@@ -39,6 +39,9 @@ pub enum Failure {
     /// A `GASNET_*` variable.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// The defaults of the installation.
+    #[error(transparent)]
+    Defaults(#[from] settings::DefaultsError),
     /// The launcher's working directory.
     #[error("cannot read the working directory: {0}; change to an existing directory")]
     WorkingDirectory(std::io::Error),

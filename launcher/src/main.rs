@@ -63,15 +63,15 @@ fn print(text: &str) -> Result<(), Failure> {
 fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, Failure> {
     let flags = &line.flags;
     log::set_level(log::level_of(flags.level()));
-    let environment = settings::Env::from_process();
     if flags.man {
         return print(&documents::man_page().map_err(Failure::Output)?).map(|()| 0);
     }
     if let Some(shell) = flags.completions {
         return print(&documents::completions(shell)).map(|()| 0);
     }
+    let environment = environment()?;
     if flags.print_settings {
-        return print(&settings::print_settings(&environment)).map(|()| 0);
+        return print(&settings::explain_settings(&environment)).map(|()| 0);
     }
     // A dry run changes nothing, so it does not touch the report file either.
     let report = flags.report.as_deref().filter(|_| !flags.dry_run);
@@ -100,6 +100,12 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
         }
         Err(error) => Err(give_up(report, Some(&job), error.into())),
     }
+}
+
+/// The environment, with the defaults of the installation that this launcher belongs to.
+fn environment() -> Result<settings::Env, Failure> {
+    let program = std::env::current_exe().unwrap_or_default();
+    Ok(settings::Env::from_process().with_defaults(settings::Defaults::around(&[&program])?))
 }
 
 /// Makes the directory of `--output-dir`, so that a job is never run for output that cannot be

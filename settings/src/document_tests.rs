@@ -4,79 +4,82 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// What setting a variable does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    /// What the documents say.
-    Honoured,
-    /// One warning that names it: what it controls does not exist in this version.
-    Refused,
-    /// One warning with what to set instead.
-    Obsolete,
-    /// It is no variable of this conduit: a family, a way to build, or another conduit's.
-    Elsewhere,
+/// Every name in the documents, and why it is no variable if it is none.
+const DOCUMENTED: &str = include_str!("../tests/documented.txt");
+
+/// What others are at work on.
+const TO_COME: &[&str] = &[];
+
+fn documented() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = DOCUMENTED.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split_once(": ").unwrap_or((line, "")))
 }
 
-use Fate::{Elsewhere, Honoured, Obsolete, Refused};
-
-const DOCUMENTED: &[(Fate, &str)] = &[
-    (Honoured, "GASNET_IBV_SPAWNER GASNET_QUIET GASNET_BACKTRACE GASNET_EXITTIMEOUT"),
-    (Honoured, "GASNET_IBV_PORTS GASNET_IBV_PORTS_TYPE GASNET_IBV_PORTS_VERBOSE"),
-    (Honoured, "GASNET_IBV_LIST_PORTS GASNET_IBV_LIST_PORTS_NODES GASNET_IBV_PKEY"),
-    (Honoured, "GASNET_NUM_QPS GASNET_QP_TIMEOUT GASNET_QP_RETRY_COUNT GASNET_QP_RD_ATOM"),
-    (Honoured, "GASNET_MAX_MTU GASNET_MAXIMIZE_MEMLOCK"),
-    (Honoured, "GASNET_CONNECT_STATIC GASNET_CONNECT_DYNAMIC GASNET_CONNECTFILE_IN"),
-    (Honoured, "GASNET_CONNECTFILE_OUT GASNET_CONNECTFILE_BASE GASNET_NONBULKPUT_BOUNCE_LIMIT"),
-    (Honoured, "GASNET_CONNECT_SNDS GASNET_CONNECT_RCVS"),
-    (Honoured, "GASNET_CONNECT_RETRANS_MIN GASNET_CONNECT_RETRANS_MAX"),
-    (Honoured, "GASNET_RCV_THREAD GASNET_RCV_THREAD_RATE GASNET_RCV_THREAD_IDLE"),
-    (Honoured, "GASNET_RCV_THREAD_POLL_MODE GASNET_SND_THREAD_POLL_MODE"),
-    (Honoured, "GASNET_SND_THREAD GASNET_SND_THREAD_RATE GASNET_SND_THREAD_IDLE"),
-    (Honoured, "GASNET_INLINESEND_LIMIT GASNET_PACKEDLONG_LIMIT GASNET_AM_GATHER_MIN"),
-    (Honoured, "GASNET_USE_SRQ GASNET_USE_XRC GASNET_USE_ODP"),
-    (Honoured, "GASNET_NETWORKDEPTH_PP GASNET_NETWORKDEPTH_TOTAL"),
-    (Honoured, "GASNET_AM_CREDITS_PP GASNET_AM_CREDITS_TOTAL GASNET_AM_CREDITS_SLACK"),
-    (Honoured, "GASNET_RBUF_COUNT GASNET_RBUF_SPARES GASNET_BBUF_COUNT"),
-    (Honoured, "MLX4_SINGLE_THREADED MLX5_SINGLE_THREADED"),
-    (Honoured, "GASNET_PHYSMEM_MAX GASNET_PHYSMEM_PROBE GASNET_PHYSMEM_WARN"),
-    (Refused, "GASNET_DISABLE_MUNMAP"),
-    (Honoured, "GASNET_USE_FIREHOSE GASNET_FIREHOSE_MAXVICTIM_R GASNET_FIREHOSE_MAXREGION_SIZE"),
-    (Honoured, "GASNET_FIREHOSE_VERBOSE GASNET_PINNED_REGIONS_MAX GASNET_ODP_VERBOSE"),
-    (Honoured, "GASNET_FIREHOSE_MAXVICTIM_M"),
-    // No memory is pinned on behalf of others: segments are registered as a whole.
-    (Obsolete, "GASNET_FIREHOSE_M GASNET_FIREHOSE_R GASNET_PUTINMOVE_LIMIT"),
-    (Obsolete, "GASNET_FIREHOSE_TABLE_SCALE"),
-    (Honoured, "GASNET_PUT_STRIPE_SZ GASNET_GET_STRIPE_SZ GASNET_USE_FENCED_PUTS"),
-    (Obsolete, "GASNET_HCA_ID GASNET_PORT_NUM GASNET_RCV_THREAD_LOAD"),
-    // Families, and segments, which are chosen when a program is built.
-    (Elsewhere, "GASNET_SEGMENT_FAST GASNET_SEGMENT_LARGE GASNET_SEGMENT_EVERYTHING"),
-    (Elsewhere, "GASNET_THREAD_STACK GASNET_CONN_"),
-];
-
-#[test]
-fn each_documented_variable_is_honoured_or_refused_by_name() {
+/// What is wrong with a documented variable, empty when nothing is: it is a row that works, or one
+/// that says why it does nothing.
+fn wrong(name: &str) -> Vec<String> {
+    let known = |row: &Variable| row.name == name || row.aliases.contains(&name);
+    let with = |value: &str| warnings(&[(name, value)].into_iter().collect());
+    let Some((idle, list)) = table::idle().find(|(idle, _)| idle.name == name) else {
+        let works =
+            rows().any(known) || unknown_names(&[(name, "1")].into_iter().collect()).is_empty();
+        return if works { Vec::new() } else { vec![format!("{name} is unknown")] };
+    };
     let mut wrong = Vec::new();
-    for (fate, name) in
-        DOCUMENTED.iter().flat_map(|(fate, names)| names.split(' ').map(move |name| (*fate, name)))
-    {
-        let idle = without_effect().find(|(other, _)| *other == name).map(|(_, list)| list.status);
-        let right = match fate {
-            Honoured => find(name).is_some() && idle.is_none(),
-            Refused => idle == Some(Status::Later),
-            Obsolete => idle == Some(Status::Obsolete),
-            Elsewhere => find(name).is_none() && idle.is_none(),
-        };
-        if !right {
-            wrong.push(format!("{name} should be {fate:?} and is {idle:?}"));
-        }
-        let env: Env = [(name, "1")].into_iter().collect();
-        let said = warnings(&env);
-        let quiet = said.is_empty();
-        if quiet != (fate == Honoured) || said.iter().any(|line| !line.contains(name)) {
-            wrong.push(format!("{name} ({fate:?}) gives the warnings {said:?}"));
+    if list.status == Status::Later && !TO_COME.iter().any(|begin| name.starts_with(begin)) {
+        wrong.push(format!("{name} does nothing and gives no reason"));
+    }
+    if matches!(list.status, Status::Refused | Status::Obsolete) {
+        let said = with("77");
+        if said.len() != 1 || !said[0].contains(name) || !said[0].ends_with(list.advice) {
+            wrong.push(format!("{name}=77 gives the warnings {said:?}"));
         }
     }
+    if list.status == Status::Refused && !with(idle.usual).is_empty() {
+        wrong.push(format!("{name}={:?}, its default, gives a warning", idle.usual));
+    }
+    if list.status == Status::Ignored && !with("77").is_empty() {
+        wrong.push(format!("{name} gives a warning although it is set unasked"));
+    }
+    wrong
+}
+
+#[test]
+fn each_documented_variable_works_or_is_refused_with_the_reason() {
+    let names: Vec<_> = documented().collect();
+    assert!(names.len() > 250, "{} names", names.len());
+    let variables = names.iter().filter(|(_, none)| none.is_empty());
+    let wrong: Vec<String> = variables.flat_map(|(name, _)| wrong(name)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for (name, _) in names.iter().filter(|(_, none)| !none.is_empty()) {
+        assert!(find(name).is_none(), "{name} is a row");
+    }
+}
+
+#[test]
+fn the_full_listing_has_every_documented_variable_with_default_and_meaning() {
+    let text = explain_settings(&Env::default());
+    let lines: Vec<&str> = text.lines().collect();
+    for (name, none) in documented() {
+        let aliased = rows().find(|row| row.aliases.contains(&name));
+        let family = name.starts_with("GASNET_IBV_PORTS_") && find(name).is_none();
+        if !none.is_empty() || family {
+            continue;
+        }
+        let shown = aliased.map_or(name, |row| row.name);
+        let at = lines.iter().position(|line| line.split(' ').next() == Some(shown));
+        let at = at.unwrap_or_else(|| panic!("{name} is not listed"));
+        let meaning = lines[at + 1];
+        assert!(meaning.starts_with("    ") && meaning.len() > 14, "{name}: {meaning:?}");
+        assert!(aliased.is_none() || meaning.contains(name), "{name}: {meaning:?}");
+        if let Some(Preset::Value(default)) = find(shown).map(|row| row.preset) {
+            assert!(lines[at].contains(default), "{}", lines[at]);
+        }
+        let idle = table::idle().find(|(idle, _)| idle.name == shown);
+        if let Some((_, list)) = idle.filter(|(_, list)| list.status == Status::Refused) {
+            assert!(lines[at].contains("(refused") && meaning.ends_with(list.advice), "{meaning}");
+        }
+    }
 }
 
 /// Sources outside the table.
@@ -104,6 +107,7 @@ fn sources() -> String {
 
 /// Read under a name that is put together, by a library below, or true whatever the value is.
 const READ_OTHERWISE: &[(&str, &str)] = &[
+    ("HUGETLB_DEFAULT_PAGE_SIZE", "it counts through GASNET_USE_HUGEPAGES"),
     ("GASNET_RCV_THREAD_", "settings.rs joins GASNET_RCV_THREAD and a part"),
     ("GASNET_SND_THREAD_", "settings.rs joins GASNET_SND_THREAD and a part"),
     ("MLX4_SINGLE_THREADED", "the driver reads it"),

@@ -3,10 +3,15 @@
 
 use std::ffi::{OsStr, OsString};
 
+use crate::installed::Defaults;
+use crate::values;
+
 /// Environment variables in their order. The first of equal names counts, as with `getenv`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Env {
     pairs: Vec<(OsString, OsString)>,
+    /// Names whose value is that of the installation.
+    installed: Vec<&'static str>,
 }
 
 impl Env {
@@ -28,6 +33,23 @@ impl Env {
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
         self.get(name).map(|value| value.to_string_lossy().into_owned())
+    }
+
+    /// Adds the defaults of an installation, for what is not set.
+    #[must_use]
+    pub fn with_defaults(mut self, defaults: Defaults) -> Self {
+        for (row, value) in defaults.0 {
+            if values::seen(row, &self).is_none() {
+                self.pairs.push((row.name.into(), value.into()));
+                self.installed.push(row.name);
+            }
+        }
+        self
+    }
+
+    /// Where the value of a variable that is set comes from.
+    pub(crate) fn origin(&self, name: &str) -> &'static str {
+        if self.installed.contains(&name) { "installation" } else { "environment" }
     }
 
     /// All variables.
@@ -54,6 +76,7 @@ impl IntoIterator for Env {
 
 impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Env {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
-        Self { pairs: pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect() }
+        let pairs = pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        Self { pairs, installed: Vec::new() }
     }
 }

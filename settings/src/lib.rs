@@ -7,7 +7,8 @@
 //! * [`deadlines`]: the one table of deadlines. [`log`] and [`say!`]: messages for people.
 //! * [`unknown_names`], [`warnings`]: names that are misspelt, old, or without effect in this
 //!   version.
-//! * [`print_settings`], [`man_section`]: the table for people.
+//! * [`print_settings`], [`explain_settings`], [`man_section`]: the table for people.
+//! * [`Defaults`]: defaults of an installation.
 //!
 //! Values are never percent-decoded: they travel between launcher and ranks as they are, with any
 //! bytes, so nothing has to be encoded, and a value that happens to contain a percent sign keeps
@@ -16,6 +17,7 @@
 pub mod deadlines;
 mod env;
 mod error;
+mod installed;
 pub mod log;
 mod names;
 mod parse;
@@ -28,13 +30,14 @@ mod variable;
 
 pub use env::{Env, variable};
 pub use error::Error;
+pub use installed::{Defaults, DefaultsError};
 pub use names::{unknown_names, warnings};
 pub use parse::{Amount, MemSpec, Nodes, Per, Signals, Value, parse};
 pub use port_filter::{PortEntry, PortFilter, PortFilterError};
-pub use render::{man_section, print_settings};
+pub use render::{explain_settings, man_section, print_settings};
 pub use table::{GROUPS, find, propagates, rows, without_effect};
 pub use values::Values;
-pub use variable::{Group, Kind, NoEffect, Preset, Reader, Status, Variable};
+pub use variable::{Group, Idle, Kind, NoEffect, Preset, Reader, Status, Variable};
 
 #[doc(hidden)]
 pub use tracing;

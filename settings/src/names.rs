@@ -4,7 +4,7 @@ use crate::Env;
 use crate::port_filter;
 use crate::table::{GROUPS, rows, without_effect};
 use crate::values;
-use crate::variable::{Group, NoEffect, Status};
+use crate::variable::{Group, Idle, NoEffect, Status};
 
 /// Prefixes of names that are ours, so that an unknown one is a mistake.
 const PREFIXES: [&str; 2] = ["GASNET_", "GASNETRUN_"];
@@ -64,25 +64,25 @@ fn about(group: &Group, env: &Env) -> Vec<String> {
         .filter(|(name, now)| name != now)
         .map(|(name, now)| format!("environment variable {name} is an old name, use {now}"));
     let names =
-        group.no_effect.iter().flat_map(|list| list.names.iter().map(move |name| (*name, list)));
-    let idle = names.filter(|(name, list)| is_used(name, list, env)).filter_map(|(name, list)| {
-        Some(match list.status {
-            Status::Ignored => return None,
-            Status::Later => {
-                format!("environment variable {name} is known, but has no effect in this version")
-            }
-            Status::Obsolete => format!(
-                "environment variable {name} is obsolete and has no effect: {}",
-                list.advice
-            ),
-        })
-    });
+        group.no_effect.iter().flat_map(|list| list.names.iter().map(move |idle| (idle, list)));
+    let idle = names.filter_map(|(idle, list)| idle_warning(idle, list, &env.text(idle.name)?));
     old.chain(idle).collect()
 }
 
-/// Whether a name that does nothing is set. An obsolete one may be set to nothing, which always
-/// meant its default.
-fn is_used(name: &str, list: &NoEffect, env: &Env) -> bool {
-    let empty = |value: &std::ffi::OsStr| value.is_empty() && list.status == Status::Obsolete;
-    env.get(name).is_some_and(|value| !empty(value))
+/// What is said about a name that does nothing and is set.
+fn idle_warning(idle: &Idle, list: &NoEffect, raw: &str) -> Option<String> {
+    let (name, advice) = (idle.name, list.advice);
+    Some(match list.status {
+        Status::Ignored => return None,
+        Status::Refused if idle.is_usual(raw) => return None,
+        // Set to nothing, it always meant its default.
+        Status::Obsolete if raw.is_empty() => return None,
+        Status::Later => {
+            format!("environment variable {name} is known, but has no effect in this version")
+        }
+        Status::Refused => format!("environment variable {name}={raw} is refused: {advice}"),
+        Status::Obsolete => {
+            format!("environment variable {name} is obsolete and has no effect: {advice}")
+        }
+    })
 }

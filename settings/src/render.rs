@@ -13,10 +13,21 @@ use crate::variable::{Kind, NoEffect, Preset, Reader, Status, Variable};
 /// bad value is shown as such. What the launcher sets for each rank is shown only where it is set.
 #[must_use]
 pub fn print_settings(env: &Env) -> String {
+    listed(env, false)
+}
+
+/// As [`print_settings`], for every variable of the table, each with its default and a second line
+/// that says what it is for; the reason why a name has no effect.
+#[must_use]
+pub fn explain_settings(env: &Env) -> String {
+    listed(env, true)
+}
+
+fn listed(env: &Env, all: bool) -> String {
     let mut out = String::new();
     for group in &GROUPS {
-        let rows = group.rows.iter().filter_map(|row| line(row, env));
-        let idle = group.no_effect.iter().flat_map(|list| idle_lines(list, env));
+        let rows = group.rows.iter().filter_map(|row| line(row, env, all));
+        let idle = group.no_effect.iter().flat_map(|list| idle_lines(list, env, all));
         let lines: Vec<String> = rows.chain(idle).collect();
         if !lines.is_empty() {
             let _ = writeln!(out, "# {}", group.title);
@@ -26,33 +37,54 @@ pub fn print_settings(env: &Env) -> String {
     out
 }
 
-fn line(row: &Variable, env: &Env) -> Option<String> {
+fn line(row: &Variable, env: &Env, all: bool) -> Option<String> {
     let seen = values::seen(row, env);
     let always = row.propagates || row.reader == Reader::Launcher;
-    if seen.is_none() && !always {
+    if seen.is_none() && !always && !all {
         return None;
     }
+    let default = preset_text(row);
     let (value, marker, origin) = match &seen {
-        None => (preset_text(row).to_owned(), "*", "default".to_owned()),
+        None => (default.to_owned(), "*", "default".to_owned()),
         Some((name, raw)) => {
             let old = if *name == row.name { String::new() } else { format!(", as {name}") };
-            (used_text(row, &raw.to_string_lossy()), " ", format!("environment{old}"))
+            let usual = if all { format!("; default: {default}") } else { String::new() };
+            let origin = format!("{}{old}{usual}", env.origin(name));
+            (used_text(row, &raw.to_string_lossy()), " ", origin)
         }
     };
     let number = seen.is_some() || matches!(row.preset, Preset::Value(_));
     let value = format!("{value} {}", if number { row.unit } else { "" });
-    Some(format!("{:<32} {marker} {:<24} ({origin})\n", row.name, value.trim_end()))
+    let first = format!("{:<32} {marker} {:<24} ({origin})\n", row.name, value.trim_end());
+    Some(if all { format!("{first}    {}\n", full_doc(row)) } else { first })
 }
 
-fn idle_lines(list: &'static NoEffect, env: &Env) -> impl Iterator<Item = String> {
-    let note = match list.status {
+/// Whether a name has no effect, in a few words.
+const fn note(status: Status) -> &'static str {
+    match status {
         Status::Later => "no effect in this version",
+        Status::Refused => "refused, no effect",
         Status::Obsolete => "obsolete, no effect",
         Status::Ignored => "not used",
-    };
-    let set = list.names.iter().filter_map(|name| Some((name, env.text(name)?)));
-    set.map(move |(name, raw)| {
-        format!("{name:<32}   {:<24} (environment, {note})\n", one_line(&raw))
+    }
+}
+
+fn idle_lines<'a>(
+    list: &'static NoEffect,
+    env: &'a Env,
+    all: bool,
+) -> impl Iterator<Item = String> + use<'a> {
+    list.names.iter().filter_map(move |idle| {
+        let (name, note, raw) = (idle.name, note(list.status), env.text(idle.name));
+        let (value, marker, origin) = match (raw, idle.usual) {
+            (Some(raw), _) => (one_line(&raw), " ", format!("{}, ", env.origin(name))),
+            (None, _) if !all => return None,
+            (None, "") => ("unset".to_owned(), "*", String::new()),
+            (None, usual) => (usual.to_owned(), "*", String::new()),
+        };
+        let first = format!("{name:<32} {marker} {value:<24} ({origin}{note})\n");
+        let why = if list.advice.is_empty() { "" } else { " Here: " };
+        Some(if all { format!("{first}    {}{why}{}\n", list.doc, list.advice) } else { first })
     })
 }
 
@@ -159,9 +191,11 @@ pub fn man_section() -> String {
             );
         }
         for list in group.no_effect {
-            let names = list.names.join(", ");
+            let names: Vec<&str> = list.names.iter().map(|idle| idle.name).collect();
+            let names = names.join(", ");
             let note = match list.status {
                 Status::Later => "no effect in this version".to_owned(),
+                Status::Refused => format!("refused: {}", list.advice),
                 Status::Obsolete => format!("obsolete: {}", list.advice),
                 Status::Ignored => "not used".to_owned(),
             };

@@ -1,7 +1,7 @@
 //! The table: all variables in groups, and questions about it.
 
 use crate::rows::{idle, launch, limits, standard, verbs};
-use crate::variable::{Group, NoEffect, Status, Variable};
+use crate::variable::{Group, Idle, NoEffect, Status, Variable};
 
 /// The table.
 pub const GROUPS: [Group; 11] = [
@@ -25,8 +25,13 @@ pub fn rows() -> impl Iterator<Item = &'static Variable> {
 
 /// All names that do nothing, each with its list, in the order of [`GROUPS`].
 pub fn without_effect() -> impl Iterator<Item = (&'static str, &'static NoEffect)> {
+    idle().map(|(idle, list)| (idle.name, list))
+}
+
+/// As [`without_effect`], with what may be set without effect.
+pub(crate) fn idle() -> impl Iterator<Item = (&'static Idle, &'static NoEffect)> {
     let lists = GROUPS.iter().flat_map(|group| group.no_effect);
-    lists.flat_map(|list| list.names.iter().map(move |name| (*name, list)))
+    lists.flat_map(|list| list.names.iter().map(move |idle| (idle, list)))
 }
 
 /// The row of a name; not of an alias, nor of a name that does nothing.

@@ -51,7 +51,8 @@ fn every_row_says_what_it_is_for() {
     for (name, list) in without_effect() {
         assert!(list.doc.ends_with('.') && list.doc.len() > 10, "{name}: {:?}", list.doc);
         assert!(!list.doc.contains("  ") && !list.advice.ends_with('.'), "{name}: {list:?}");
-        assert_eq!(list.advice.is_empty(), list.status != Status::Obsolete, "{name}");
+        let says_why = matches!(list.status, Status::Obsolete | Status::Refused);
+        assert_eq!(list.advice.is_empty(), !says_why, "{name}");
     }
 }
 
@@ -262,21 +263,22 @@ fn unknown_names_come_with_a_near_match() {
 #[test]
 fn variables_without_effect_give_one_warning() {
     let lines = warnings(&env(&[
-        ("GASNET_DISABLE_MUNMAP", "18"),
-        ("GASNET_HCA_ID", "mlx5_0"),
+        ("GASNET_COLL_SCRATCH_SIZE", "18"),
+        ("GASNET_RCV_THREAD_LOAD", "1"),
         ("GASNET_PLATFORM", "x"),
+        ("GASNET_ATOMIC_TABLESZ", "0x100"),
     ]));
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(
-        lines[1].contains("GASNET_HCA_ID") && lines[1].contains("GASNET_IBV_PORTS"),
+        lines[0].contains("GASNET_COLL_SCRATCH_SIZE=18 is refused: collectives take no"),
         "{lines:?}"
     );
-    assert!(lines[0].contains("no effect in this version"), "{lines:?}");
+    assert!(lines[1].contains("obsolete") && lines[1].contains("_RATE"), "{lines:?}");
     // Set to nothing, an obsolete one means what it always meant.
     assert!(warnings(&env(&[("GASNET_HCA_ID", ""), ("GASNET_PORT_NUM", "")])).is_empty());
     assert_eq!(warnings(&env(&[("GASNET_PORT_NUM", "1")])).len(), 1);
     // A bad value of a variable without effect ends nothing.
-    assert!(Values::from_env(&env(&[("GASNET_DISABLE_MUNMAP", "x")])).is_ok());
+    assert!(Values::from_env(&env(&[("GASNET_COLL_SCRATCH_SIZE", "x")])).is_ok());
 }
 
 #[test]
@@ -307,8 +309,7 @@ fn all_but_the_launchers_own_and_what_scripts_set_goes_to_other_hosts() {
 
 #[test]
 fn settings_are_printed_with_origin_and_marker() {
-    let text =
-        print_settings(&env(&[("GASNET_MAX_SEGSIZE", "64M"), ("GASNET_DISABLE_MUNMAP", "20")]));
+    let text = print_settings(&env(&[("GASNET_MAX_SEGSIZE", "64M"), ("GASNET_TSC_VERBOSE", "1")]));
     let line = |name: &str| {
         text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned()
     };
@@ -319,9 +320,9 @@ fn settings_are_printed_with_origin_and_marker() {
             && line("GASNET_BACKTRACE ").ends_with("(default)"),
         "{text}"
     );
-    assert!(line("GASNET_DISABLE_MUNMAP ").ends_with("no effect in this version)"), "{text}");
+    assert!(line("GASNET_TSC_VERBOSE ").ends_with("(environment, refused, no effect)"), "{text}");
     assert!(line("GASNETRUN_RANK ").is_empty(), "{text}");
-    assert!(line("GASNET_USE_HUGEPAGES ").is_empty(), "{text}");
+    assert!(line("GASNET_TSC_RATE ").is_empty(), "{text}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! One variable: its name, the form of its value, and what holds when it is not set.
 
+use crate::parse::parse;
+
 /// The form of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
@@ -108,6 +110,9 @@ pub struct Variable {
 pub enum Status {
     /// What it controls does not exist in this version: one warning.
     Later,
+    /// What it controls does not exist here, for a reason that is said when it is set to something
+    /// else than what the documents have as its default.
+    Refused,
     /// Its time is over: one warning with advice.
     Obsolete,
     /// It is set unasked, by scripts or for somebody else: no warning.
@@ -121,11 +126,33 @@ pub struct NoEffect {
     /// Why they do nothing.
     pub status: Status,
     /// The names in their order.
-    pub names: &'static [&'static str],
+    pub names: &'static [Idle],
     /// What they control or controlled, or who sets them.
     pub doc: &'static str,
-    /// What to set or know instead, of obsolete names.
+    /// What to set or know instead, of obsolete names; the reason, of refused ones.
     pub advice: &'static str,
+}
+
+/// A name that does nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Idle {
+    /// The name.
+    pub name: &'static str,
+    /// Default of the documents, which may be set without effect; empty when they have none.
+    pub usual: &'static str,
+}
+
+impl Idle {
+    /// Whether a value asks for what holds anyway.
+    #[must_use]
+    pub fn is_usual(&self, raw: &str) -> bool {
+        let (raw, usual) = (raw.trim(), self.usual);
+        let size = Kind::Size { unit: 1, min: i64::MIN, max: i64::MAX };
+        let real = Kind::Real { min: f64::NEG_INFINITY, max: f64::INFINITY };
+        let same = |kind| parse(kind, raw).is_ok_and(|one| parse(kind, usual) == Ok(one));
+        raw.eq_ignore_ascii_case(usual)
+            || !usual.is_empty() && [Kind::Bool, size, real].into_iter().any(same)
+    }
 }
 
 /// Rows under a common title.

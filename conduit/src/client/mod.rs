@@ -22,7 +22,7 @@ use crate::settings::Settings;
 use crate::trace::{self, Cause};
 use crate::wait::Waiter;
 use crate::wait_mode::WaitMode;
-use crate::{coll, exit_link, identity, notes};
+use crate::{coll, exit_link, identity, installed, notes};
 
 /// Position of this rank among the sets of its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,11 +72,12 @@ impl<M: Mode> Client<M> {
     ) -> Result<Self, Error> {
         identity::keep();
         exit_link::first_init()?;
-        let env = settings::Env::from_process();
+        let env = installed::environment()?;
         let table = settings::Values::from_env(&env)?;
         notes::level(&table);
         notes::provider(&env, &table);
         let settings = adjust(&table, Settings::of(&table))?;
+        let settings = Settings { single_threaded: !M::THREADED, ..settings };
         let services = bootstrap::connect_from(&env, &PROVIDERS)?;
         trace::open(&table, services.rank_info());
         let context = RankContext::join(name, services, settings, (&table, &env), c_face)?;

@@ -38,6 +38,32 @@ pub(crate) fn block_signals() {
     let _ = set.thread_block();
 }
 
+/// Asks the system to use huge pages for a mapping of this process.
+#[allow(unsafe_code, reason = "a system call about memory")]
+pub(crate) fn ask_for_huge_pages(at: std::ptr::NonNull<u8>, len: usize) -> nix::Result<()> {
+    use nix::sys::mman::{MmapAdvise, madvise};
+    // SAFETY: this advice changes what pages the memory has, never what is in it.
+    unsafe { madvise(at.cast(), len, MmapAdvise::MADV_HUGEPAGE) }
+}
+
+/// What the system does about huge pages in a kind of memory: the word in brackets of
+/// `/sys/kernel/mm/transparent_hugepage/KIND`. `None` when it has none.
+pub(crate) fn huge_page_policy(kind: &str) -> Option<String> {
+    let path = format!("/sys/kernel/mm/transparent_hugepage/{kind}");
+    bracketed(&std::fs::read_to_string(path).ok()?)
+}
+
+/// Sets a variable of this process, for libraries that are opened later.
+#[allow(unsafe_code, reason = "a call of the C library about the environment")]
+pub(crate) fn set_variable(name: &std::ffi::CStr, value: &std::ffi::CStr) {
+    // SAFETY: two strings. The caller has one thread, which is inside this call.
+    unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) };
+}
+
+fn bracketed(text: &str) -> Option<String> {
+    Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
+}
+
 fn sysconf(name: nix::unistd::SysconfVar) -> Option<u64> {
     nix::unistd::sysconf(name).ok().flatten().and_then(|value| u64::try_from(value).ok())
 }

@@ -2,8 +2,27 @@
 
 /// Most arguments of a message.
 pub const MAX_ARGS: usize = 16;
-/// Bytes of the largest buffer for a Medium with its header.
-const BUFFER: usize = 65_536;
+/// Bytes of the largest buffer for a Medium with its header, which the build may lower
+/// (`scripts/install --max-medium`).
+pub(crate) const BUFFER: usize = match option_env!("GASNET_IBV_MAX_MEDIUM") {
+    Some(text) => number(text),
+    None => MOST_BUFFER,
+};
+/// Blocks of payload in shared memory are not larger.
+const MOST_BUFFER: usize = 65_536;
+const _: () = assert!(
+    BUFFER.is_power_of_two() && BUFFER >= 1024 && BUFFER <= MOST_BUFFER,
+    "GASNET_IBV_MAX_MEDIUM is no power of two from 1024 to 65536"
+);
+
+/// A decimal number; 0 for what is none.
+const fn number(text: &str) -> usize {
+    match usize::from_str_radix(text, 10) {
+        Ok(number) => number,
+        Err(_) => 0,
+    }
+}
+
 /// Most payload bytes of a Long.
 pub const MAX_LONG: usize = 0x7fff_ffff;
 
@@ -40,6 +59,10 @@ mod tests {
 
     #[test]
     fn limits_are_those_of_the_original() {
+        if BUFFER < MOST_BUFFER {
+            assert_eq!(max_medium(0), BUFFER - 8);
+            return;
+        }
         assert_eq!(max_medium(0), 65_528);
         assert_eq!(LUB_MEDIUM, 65_464);
         assert_eq!(max_long_alloc(16), 65_456);

@@ -84,7 +84,9 @@ impl Transport {
         let fences = sys::join_barriers();
         let max_segment = settings.max_segment.for_each(services.rank_info().locals);
         let most = settings.neighbourhood_max;
-        let net = NetTransport::start(max_segment, most, neighbours, variables, services)?;
+        let single = settings.single_threaded;
+        let limits = (max_segment, most);
+        let net = NetTransport::start(limits, single, neighbours, variables, services)?;
         shm.join_fences(fences);
         Ok(Self { shm, net })
     }

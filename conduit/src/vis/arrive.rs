@@ -1,11 +1,14 @@
 //! Packets and answers that have arrived: the library's handlers of transfers.
 
+use super::fill::Fill;
 use super::flights::{Landing, Ticket};
 use super::grid::Row;
-use super::memory::{Region, gather, scatter};
+use super::memory::{self, Region, gather, scatter};
 use super::peer::{Announced, MAX_PEER_COMPLETION};
 use super::send::Room;
-use super::state::{ANSWER_ARGS, DATA, DONE, GET, GET_ARGS, PEER, PEER_ARGS, PUT, PUT_ARGS, ROOM};
+use super::state::{
+    ANSWER_ARGS, DATA, DONE, FILL, FILL_ARGS, GET, GET_ARGS, PEER, PEER_ARGS, PUT, PUT_ARGS, ROOM,
+};
 use super::wire::{self, Described, Form};
 use crate::handler::{Function, Registered, Role};
 use crate::mode::Mode;
@@ -38,6 +41,10 @@ impl RankContext {
         register((DATA, ANSWER_ARGS), reply, "answer", medium("answer", data_arrived::<M>));
         let announced = medium("announcement", peer_arrived);
         register((PEER, PEER_ARGS), request, "announcement", announced);
+        let fill = Function::Short(Box::new(|token, args| {
+            fill_arrived::<M>(token, args).unwrap_or_else(|| malformed(token, "fill"));
+        }));
+        register((FILL, FILL_ARGS), request, "fill", fill);
     }
 }
 
@@ -106,6 +113,15 @@ fn get_arrived<M: Mode>(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) 
         .map(|_| ())
     })?;
     answer::<M>(token, DATA, [slot, generation], room.payload(len))
+}
+
+/// A range of the own segment is set to one byte.
+fn fill_arrived<M: Mode>(token: &RawToken<'_>, args: &[i32]) -> Option<()> {
+    let (ticket, words) = args.split_first_chunk()?;
+    let Fill { endpoint, range, value } = Fill::of_wire(words)?;
+    let (segment, _) = token.context.own_segment(endpoint)?;
+    memory::fill(&segment, range, value).ok()?;
+    answer::<M>(token, DONE, *ticket, AmPayload::None)
 }
 
 fn answer<M: Mode>(

@@ -99,6 +99,17 @@ impl Region {
     }
 }
 
+/// Sets each byte of a range.
+///
+/// # Errors
+/// A range that is not all inside.
+pub(crate) fn fill(region: &Region, range: Extent, value: u8) -> Result<(), OutsideRegion> {
+    let part = region.part(range).ok_or(OutsideRegion)?;
+    // SAFETY: the range is inside its region, which is writable (`Region::new`).
+    unsafe { with_exposed_provenance_mut::<u8>(part.address).write_bytes(value, part.len) };
+    Ok(())
+}
+
 /// An attached segment of this neighbourhood, by offset.
 pub(crate) fn segment(base: *mut u8, len: usize) -> Region {
     Region { first: 0, at: base.expose_provenance(), len }

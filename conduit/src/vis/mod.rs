@@ -9,12 +9,15 @@
 //! the answer has them ([`flights`] knows where they go). So every packet is one request with one
 //! answer, many are in flight, and their flow control is that of requests.
 //!
+//! A *fill* is one Short that says which range gets which byte ([`fill`]), answered like a packet.
+//!
 //! Operations are counted as puts and gets are (`rma::operations`). Lists and strides are used
 //! during the call alone.
 
 mod arrive;
 mod cost;
 pub(crate) mod describe;
+pub(crate) mod fill;
 mod flights;
 #[cfg(test)]
 mod fuzz_seeds;

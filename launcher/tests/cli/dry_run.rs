@@ -60,7 +60,7 @@ fn chapel() {
     // Three of the launcher's own, and spawner, GASNET_VERBOSEENV (-t implies -v) and Open MPI's
     // switch.
     let environment = format!(
-        "the launcher's own, 6 variables; -E names 3 that are set: BASH_FUNC_module%% LINES_OF_TEXT PATH; skipped, not \
+        "the launcher's own, 7 variables; -E names 3 that are set: BASH_FUNC_module%% LINES_OF_TEXT PATH; skipped, not \
          set: {} NOT_SET_HERE _",
         many.join(" ")
     );
@@ -97,7 +97,7 @@ fn upcxx_run() {
     ];
     let seen = room.run(&mut room.launcher(&words));
     assert_eq!(seen.code, Some(0), "{}", seen.err);
-    let environment = "the launcher's own, 4 variables; -E names 1 that are set: PATH; skipped, not set: UPCXX_INSTALL";
+    let environment = "the launcher's own, 5 variables; -E names 1 that are set: PATH; skipped, not set: UPCXX_INSTALL";
     assert_eq!(
         seen.out,
         golden("$DIR/prog_real", "", "$DIR/prog_real", "-x 'a b' -- ''", environment, 4)
@@ -130,7 +130,7 @@ fn legion() {
             "$DIR/numactl --membind=0 --cpunodebind=0",
             "$DIR/numactl",
             "--membind=0 --cpunodebind=0 $DIR/prog_real -ll:cpu 1",
-            "the launcher's own, 4 variables",
+            "the launcher's own, 5 variables",
             16
         )
     );
@@ -164,7 +164,7 @@ fn glued_spellings_and_last_value_wins() {
             "",
             "$DIR/prog_real",
             "",
-            "the launcher's own, 4 variables",
+            "the launcher's own, 5 variables",
             2,
         )
         .replace("time limit   none", &format!("time limit   {time}"));
@@ -192,7 +192,7 @@ fn a_program_whose_name_begins_with_a_dash() {
     assert_eq!(seen.code, Some(0), "{}", seen.err);
     assert_eq!(
         seen.out,
-        golden("$DIR/-prog", "", "$DIR/-prog", "-n 2", "the launcher's own, 4 variables", 1)
+        golden("$DIR/-prog", "", "$DIR/-prog", "-n 2", "the launcher's own, 5 variables", 1)
     );
 }
 
@@ -240,8 +240,8 @@ fn the_map_of_several_hosts() {
     );
     assert_eq!(
         between("environment ", "stdin "),
-        "environment  that of a login on each host, with 5 variables from here: GASNET_IBV_SPAWNER GASNET_QUIET \
-         GASNET_VERBOSEENV OMPI_MCA_mpi_warn_on_fork PATH; -E names 1 that are set: PATH\n"
+        "environment  that of a login on each host, with 6 variables from here: GASNETRUN_CHECKED GASNET_IBV_SPAWNER \
+         GASNET_QUIET GASNET_VERBOSEENV OMPI_MCA_mpi_warn_on_fork PATH; -E names 1 that are set: PATH\n"
     );
     assert!(!seen.out.contains("the launcher's own") && seen.err.contains("login on each host"));
     let map = &seen.out[seen.out.find("rank 0 ").expect("a map")..];

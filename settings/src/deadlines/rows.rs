@@ -215,6 +215,8 @@ deadlines! {
         SHARED_POLL = "net.shared-poll", us(50), "Between two checks of that.";
         REPOST = "net.repost", secs(2),
             "A receive buffer is offered again and again to a device that says it is full.";
+        NAP = "net.nap", ms(1),
+            "Longest sleep of a rank without threads on its adapters, which no doorbell ends.";
         ACK_RETRY = "net.ack-retry", ms(1),
             "Between two tries to send an ack that has no room yet, where the client need not \
              poll.";

@@ -82,6 +82,9 @@ group! { RANK "Set by the launcher for each rank" {
         "Address of this rank's host that its agent was reached at over ssh; not on the launching \
          host. The software adapter uses it where no default route says which one others reach.";
     GASNETRUN_JOB: Text, Unset, local => "Unique job ID.";
+    GASNETRUN_CHECKED: Bool, NO, local =>
+        "The launcher has warned about settings and added the defaults of its installation. \
+         Without it rank 0 does both.";
     GASNETRUN_AGENT_FD: COUNT, Unset, local =>
         "Descriptor of the socket to the host's agent. Not for programs.";
     GASNETRUN_TRACE: Text, Unset, local =>

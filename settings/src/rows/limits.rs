@@ -11,11 +11,12 @@ const KILOBYTES: Kind = Size { unit: 1 << 10, min: 0, max: i64::MAX };
 
 group! { LIMITS "Protocol limits and resources" {
     GASNET_INLINESEND_LIMIT: OR_AUTOMATIC, Value("72"), unit("bytes") =>
-        "Greatest inline send; -1 takes what the adapter can do.";
+        "Greatest inline send; 0 means none, -1 takes what the adapter can do.";
     GASNET_PACKEDLONG_LIMIT: BYTES, Value("4012") =>
         "Greatest payload of a Long that travels inside the message.";
     GASNET_NONBULKPUT_BOUNCE_LIMIT: BYTES, Value("64K") =>
-        "Greatest put that is copied so that its source is free at once.";
+        "Greatest put, or payload of a Long that does not travel inside the message, that is \
+         copied so that its source is free at once; 0 copies none.";
     GASNET_AM_GATHER_MIN: Size { unit: 1, min: -1, max: i64::MAX }, Value("1500") =>
         "Payload from which on header and payload are sent from two places; -1 means never.";
     GASNET_PUT_STRIPE_SZ: KILOBYTES, Value("0") =>
@@ -51,5 +52,6 @@ group! { LIMITS "Protocol limits and resources" {
 } without effect {
     Obsolete GASNET_PUTINMOVE_LIMIT => "Most data that a request for registration carries along.",
         "segments are registered as a whole, so there are no such requests";
-    Later GASNET_RATOMICBUF_COUNT => "Buffers for results of atomics.";
+    Refused GASNET_RATOMICBUF_COUNT("0") => "Buffers for results of atomics.",
+        "results of atomics come into the buffers for sends, which GASNET_BBUF_COUNT bounds";
 }}

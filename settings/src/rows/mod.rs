@@ -8,7 +8,7 @@ pub(super) mod verbs;
 
 use crate::variable::Kind::{self, *};
 use crate::variable::Preset::{self, Computed, Unset, Value};
-use crate::variable::{Group, NoEffect, Status, Variable};
+use crate::variable::{Group, Idle, NoEffect, Status, Variable};
 
 /// Any whole number that is not negative.
 const COUNT: Kind = Int { min: 0, max: i64::MAX };
@@ -26,12 +26,12 @@ const NO: Preset = Value("0");
 const YES: Preset = Value("1");
 
 /// A group: rows of name, form, preset and what differs from a row that ranks read, then the names
-/// that do nothing, with the reason.
+/// that do nothing, each with its default where one may be set, with the reason.
 macro_rules! group {
     ($GROUP:ident $title:literal {
         $($name:ident: $kind:expr, $preset:expr $(, $with:ident $(($arg:expr))?)* => $doc:literal;)*
     } $(without effect {
-        $($status:ident $($idle:ident)+ => $about:literal $(, $advice:literal)?;)*
+        $($status:ident $($idle:ident $(($usual:literal))?)+ => $about:literal $(, $advice:literal)?;)*
     })?) => {
         pub(crate) const $GROUP: Group = Group {
             title: $title,
@@ -40,7 +40,7 @@ macro_rules! group {
             ),*],
             no_effect: &[$($(NoEffect {
                 status: Status::$status,
-                names: &[$(stringify!($idle)),+],
+                names: &[$(Idle { name: stringify!($idle), usual: concat!($($usual)?) }),+],
                 doc: $about,
                 advice: concat!($($advice)?),
             }),*)?],

@@ -36,11 +36,13 @@ group! { DEBUGGING "Messages and debugging" {
     GASNET_BACKTRACE_MT: Bool, Computed("yes when threads are possible") =>
         "Print the stacks of all threads.";
 } without effect {
-    Later GASNET_TMPDIR => "Directory for temporary files.";
-    Ignored TMPDIR => "Directory for temporary files when GASNET_TMPDIR cannot be used.";
-    Later GASNET_TEST_POLITE_SYNC GASNET_TEST_THREAD_LIMIT GASNET_TEST_SET_AFFINITY
+    Refused GASNET_TMPDIR => "Directory for temporary files.",
+        "the library makes no temporary files, and copies of programs follow XDG_CACHE_HOME";
+    Ignored TMPDIR => "Where copies of programs go on hosts without a home directory.";
+    Refused GASNET_TEST_POLITE_SYNC("0") GASNET_TEST_THREAD_LIMIT GASNET_TEST_SET_AFFINITY("1")
         GASNET_TEST_TIME_SLACK =>
-        "Tests only: waiting, most threads, binding of threads, tolerance of times.";
+        "Tests only: waiting, most threads, binding of threads, tolerance of times.",
+        "the test programs of GASNet read it by themselves, the library does not";
 }}
 
 group! { EXIT "Exit" {
@@ -80,25 +82,38 @@ group! { MEMORY "Memory, threads and shared memory" {
          in all others few ranks look at each other's flags, many count in one place. Between \
          neighbourhoods RDMADISSEM writes into registered memory, AMDISSEM and AMCENTRAL send \
          messages, DISSEM writes on adapters. IBDISSEM and GNIDISSEM mean RDMADISSEM.";
+    GASNET_USE_HUGEPAGES: Bool, Computed("yes when HUGETLB_DEFAULT_PAGE_SIZE is set") =>
+        "Ask the system for huge pages for segments and message buffers. Where it has none, rank \
+         0 says so once and pages are as usual.";
+    HUGETLB_DEFAULT_PAGE_SIZE: Presence, Unset =>
+        "Being set, it is the default of GASNET_USE_HUGEPAGES; the size is the system's choice.";
+    GASNET_THREAD_STACK_MIN: BYTES, Value("0") => "Least stack of each thread of the library.";
+    GASNET_THREAD_STACK_PAD: BYTES, Value("0") =>
+        "What the stack of each thread of the library has above the usual 2 MB.";
     GASNET_HWLOC_QUERY: Enum(&["thread", "process"]), Value("thread") =>
         "Whose binding chooses between variables that depend on the topology.";
     GASNET_MAXIMIZE_MEMLOCK: Bool, YES, aliases(&["GASNET_MAXIMIZE_RLIMIT_MEMLOCK"]) =>
         "Raise the soft limit of locked memory to the hard limit.";
 } without effect {
-    Later GASNET_PSHM_BARRIER_HIER GASNET_PSHM_BARRIER_RADIX =>
-        "Levels of the barrier of all ranks, and its shape inside a host.";
-    Later GASNET_USE_PSHM_SINGLETON => "Sharable memory even for a rank that is alone.";
-    Later GASNET_NODEMAP_EXACT GASNET_HOST_DETECT =>
-        "How ranks find out who is on their host. Here the launcher tells them.";
+    Refused GASNET_PSHM_BARRIER_HIER("1") GASNET_PSHM_BARRIER_RADIX("0") =>
+        "Levels of the barrier of all ranks, and its shape inside a host.",
+        "the barrier always has a level inside the host; GASNET_BARRIER chooses its shape";
+    Refused GASNET_USE_PSHM_SINGLETON("0") => "Sharable memory even for a rank that is alone.",
+        "segments are always in sharable memory";
+    Refused GASNET_NODEMAP_EXACT("1") GASNET_HOST_DETECT("gethostid") =>
+        "How ranks find out who is on their host.",
+        "the launcher, or the process manager, tells the ranks";
     Obsolete GASNET_USE_GETHOSTID => "Old way to choose how hosts are told apart.",
         "the launcher tells the ranks";
-    Later GASNET_USE_HUGEPAGES HUGETLB_DEFAULT_PAGE_SIZE => "Huge pages for segments.";
-    Later GASNET_DISABLE_MUNMAP =>
-        "Keep the allocator from giving registered memory back to the system.";
-    Later GASNET_THREAD_STACK_MIN GASNET_THREAD_STACK_PAD =>
-        "Stack of the library's own threads: the least, and what is added to the system's size.";
-    Later GASNET_ATOMIC_TABLESZ => "Locks for atomic operations that are emulated.";
-    Later GASNET_MAXIMIZE_RLIMIT_STACK => "Raise the soft limit of the stack to the hard limit.";
-    Later GASNET_NO_SCRATCH_WARN_THRESHOLD =>
-        "Teams without scratch space before a warning is given.";
+    Refused GASNET_DISABLE_MUNMAP("1") =>
+        "Keep the allocator from giving registered memory back to the system.",
+        "memory that is given back is not found registered, so the allocator is left alone";
+    Refused GASNET_ATOMIC_TABLESZ("256") => "Locks for atomic operations that are emulated.",
+        "none are emulated: all are instructions of the processor";
+    Refused GASNET_MAXIMIZE_RLIMIT_STACK("1") =>
+        "Raise the soft limit of the stack to the hard limit.",
+        "no part of the library needs it; see ulimit -s, and GASNET_THREAD_STACK_MIN";
+    Refused GASNET_NO_SCRATCH_WARN_THRESHOLD("8") =>
+        "Teams without scratch space before a warning is given.",
+        "teams need no scratch space";
 }}

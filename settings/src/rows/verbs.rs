@@ -44,7 +44,8 @@ group! { PORTS "Adapters, ports and connections" {
     GASNET_QP_RD_ATOM: COUNT, Value("0") =>
         "Reads and atomics in flight on a queue pair; 0 means what the adapter can do.";
     GASNET_MAX_MTU: Size { unit: 1, min: -1, max: i64::MAX }, Value("0") =>
-        "Greatest packet: 256, 512, 1024, 2048 or 4096; 0 or -1 takes what the port has.";
+        "Greatest packet: 256, 512, 1024, 2048 or 4096, and not above what the port has, which -1 \
+         takes; 0 leaves the choice to the library, which takes the same. Other sizes end the job.";
     GASNET_CONNECT_DYNAMIC: Bool, YES => "Connect to a peer when it is needed first.";
     GASNET_CONNECT_STATIC: Bool, YES => "Connect to peers at the start.";
     GASNET_CONNECTFILE_IN: FilePattern, Unset => "List of the peers to connect to at the start.";
@@ -53,12 +54,14 @@ group! { PORTS "Adapters, ports and connections" {
     GASNET_CONNECTFILE_BASE: Int { min: 2, max: 36 }, Value("36") =>
         "Base of the numbers in the written list.";
     GASNET_CONNECT_SNDS: POSITIVE, Value("4") => "Send buffers for connecting.";
-    GASNET_CONNECT_RCVS: POSITIVE, Computed("4 + 2 * log2 of the ranks") =>
+    GASNET_CONNECT_RCVS: POSITIVE,
+        Computed("4 + 2 * log2 of the ranks that share no memory with this one, at least 6") =>
         "Receive buffers for connecting.";
     GASNET_CONNECT_RETRANS_MIN: POSITIVE, Value("1000"), unit("µs") =>
         "First wait before a connection request is sent again.";
     GASNET_CONNECT_RETRANS_MAX: POSITIVE, Value("67108864"), unit("µs") =>
-        "Longest wait before a connection request is sent again.";
+        "Longest wait before a connection request is sent again: the wait doubles each time, and \
+         when it would be longer, and the request was sent again 8 times, connecting has failed.";
     GASNET_CONNECT_DROP_DENOM: COUNT, Value("0") =>
         "For tests: lose about one connection packet in so many; 0 loses none.";
     GASNET_RCV_THREAD: Bool, NO => "A thread for each adapter that waits for messages.";

@@ -44,12 +44,7 @@ template <class A> struct same<A, A> { static const bool value = true; };
     SIZEOF_GASNET_REGISTER_VALUE_T != 8
 #error "limits"
 #endif
-#ifdef GASNET_PAR
-#define THREADS 1
-#else
-#define THREADS 0
-#endif
-#if GASNET_HIDDEN_AM_CONCURRENCY_LEVEL != THREADS || GASNET_RCV_THREAD != THREADS || !GASNET_SND_THREAD
+#if GASNET_HIDDEN_AM_CONCURRENCY_LEVEL != 1 || !GASNET_RCV_THREAD || !GASNET_SND_THREAD
 #error "threads"
 #endif
 #if !GASNET_SUPPORTS_TI_SRCRANK || !GASNET_SUPPORTS_TI_EP || !GASNET_SUPPORTS_TI_ENTRY || !GASNET_SUPPORTS_TI_IS_REQ || \

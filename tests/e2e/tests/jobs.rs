@@ -332,6 +332,30 @@ fn ranks_tell_about_themselves_when_asked() {
     run("GASNET_BARRIER", "AMCENTRAL");
 }
 
+/// A program that no launcher of ours has started warns about settings by itself.
+#[test]
+fn a_rank_without_our_launcher_warns_about_settings() {
+    let run = |quiet: &str| {
+        let outcome = Tree::new(testkit::binary("hello"))
+            .env("GASNET_EXITTIMEOUTT", "3")
+            .env("GASNET_COLL_SCRATCH_SIZE", "4M")
+            .env("GASNET_QUIET", quiet)
+            .deadline("a job of one rank", Duration::from_secs(30))
+            .run();
+        outcome.expect(0);
+        outcome.err()
+    };
+    let said = run("0");
+    for part in ["did you mean GASNET_EXITTIMEOUT?", "GASNET_COLL_SCRATCH_SIZE=4M is refused"] {
+        assert_eq!(said.matches(part).count(), 1, "{said}");
+    }
+    assert!(!run("1").contains("warning"));
+    // Where a launcher of ours has, ranks do not.
+    let outcome = job(2, "hello").env("GASNET_EXITTIMEOUTT", "3");
+    let outcome = outcome.deadline("warnings", Duration::from_secs(30)).run();
+    assert_eq!(outcome.err().matches("did you mean").count(), 1, "{}", outcome.err());
+}
+
 #[test]
 fn a_reader_that_pauses_after_the_ranks_have_ended_gets_every_line() {
     // More than the launcher keeps, less than it and the ranks' pipes hold together: the ranks end

@@ -192,14 +192,36 @@ fn a_source_that_is_overwritten_at_once_has_arrived_as_it_was() {
     assert!(waited[0] > waited[2], "the limit changes nothing: {waited:?}");
 }
 
+/// Handlers run on threads of the network beside programs of every mode; the checks of the debug
+/// libraries have nothing against it.
+#[test]
+fn programs_of_every_mode_have_threads_of_the_network() {
+    if !build::ready() {
+        return;
+    }
+    for (turn, name) in ["legacy", "traffic", "legacy"].into_iter().enumerate() {
+        let (mode, kind) = (MODES[turn % MODES.len()], KINDS[turn % KINDS.len()]);
+        let tree = launcher(["-n", "3"])
+            .arg(build::built(name, mode, kind))
+            .env("GASNET_RCV_THREAD", "1")
+            // Handlers of these programs count without locks.
+            .env("GASNET_RCV_THREAD_POLL_MODE", "exclusive")
+            .env("GASNET_SND_THREAD", "1");
+        let outcome = neighbourhoods(tree, 1).deadline("threads of the network", BOUND).run();
+        assert_eq!(fault(name, &outcome), None, "{mode}: {}", outcome.err());
+    }
+}
+
 #[test]
 fn a_program_runs_the_threads_of_the_network_itself() {
     if !build::ready() {
         return;
     }
-    for (turn, extra) in ["0", "1"].into_iter().enumerate() {
+    for (turn, (mode, extra)) in
+        [("par", "0"), ("seq", "1"), ("parsync", "1"), ("seq", "0")].into_iter().enumerate()
+    {
         let tree = launcher(["-n", "2"])
-            .arg(build::built("deferred_threads", "par", KINDS[turn]))
+            .arg(build::built("deferred_threads", mode, KINDS[turn % KINDS.len()]))
             .arg("network")
             .env("GASNET_RCV_THREAD", "1")
             .env("GASNET_SND_THREAD", extra);

@@ -21,7 +21,10 @@ impl NetContext {
     pub(super) fn reap(&self) -> Result<usize, Error> {
         let mut count = 0;
         for at in 0..self.rails.len() {
-            if !self.rails[at].is_reaped.load(Ordering::Relaxed) {
+            let rail = &self.rails[at];
+            if rail.reaping.is_shared() {
+                count += self.reap_in_turn(at)?;
+            } else if !rail.is_reaped.load(Ordering::Relaxed) {
                 count += self.reap_on(at)?;
             }
         }

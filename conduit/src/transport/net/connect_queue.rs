@@ -47,6 +47,12 @@ impl ConnectQueue {
         }
     }
 
+    /// Whether some rank was put and not taken. A hint.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.ranks.is_waiting()
+    }
+
     pub(super) fn wake_thread(&self) {
         // Full means that it is about to wake anyhow.
         let _ = self.wake.write(1);

@@ -33,8 +33,6 @@ pub(super) struct ReceiveState {
     pub(super) deferred: DeferredMessages,
     /// The rail that the next poll begins with.
     pub(super) next_rail: AtomicU32,
-    /// In threaded modes one poller at a time takes completions of receives.
-    pub(super) polling: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -92,7 +90,7 @@ impl NetContext {
         }
         Ok(Self {
             peers: PeerTable::new(members.size),
-            buffers: Arc::new(MessageBuffers::new()),
+            buffers: Arc::new(MessageBuffers::new(settings.huge_pages)),
             memory,
             pending: PendingOps::new(rails.iter().map(|rail| rail.send_depth).sum()),
             lone: Lone::default(),
@@ -142,6 +140,13 @@ impl NetContext {
         if self.failure.set(error) {
             self.members.ring();
         }
+    }
+
+    /// Whether the network has no thread: nothing needs one, and its adapters have none either.
+    pub(super) fn is_single(&self) -> bool {
+        // The software adapter says that inline data is cheap.
+        let adapters = self.rails.iter().all(|rail| rail.device.caps().cheap_inline == 0);
+        self.settings.single && adapters
     }
 
     /// Whether a thread takes messages although the client does not poll.

@@ -2,7 +2,9 @@
 //! so that a signal handler may use what its thread was using.
 //!
 //! A request takes a credit, which stands for two receive buffers: one at the target for the
-//! request, one here for what answers it. A reply or an ack gives the credit back, and each message
+//! request, one here for what answers it. Those at the target are there from the start; those here
+//! are posted when so many requests are under way for the first time ([`Supply`]), so an account
+//! begins with fewer credits than the target grants. A reply or an ack gives the credit back, and each message
 //! may carry more that the responder had banked. A responder banks at most *slack* credits; one
 //! more makes an ack due. Slack is below the number of credits: otherwise all could lie banked on
 //! both sides, and nobody could send.
@@ -36,13 +38,50 @@ impl Permits {
     }
 }
 
+/// Things of which some are made at first, and more when they are all in use.
+#[derive(Debug)]
+pub(crate) struct Supply {
+    made: AtomicU32,
+    most: AtomicU32,
+}
+
+impl Supply {
+    /// `first` are there, more can be made up to `most`.
+    pub(crate) fn new(first: u32, most: u32) -> Self {
+        Self { made: AtomicU32::new(first.min(most)), most: AtomicU32::new(most) }
+    }
+
+    pub(crate) fn made(&self) -> u32 {
+        self.made.load(Ordering::Acquire)
+    }
+
+    /// How many to make now: at first few, later as many as there are. They count as made; 0: there
+    /// will be no more.
+    pub(crate) fn more(&self) -> u32 {
+        let most = self.most.load(Ordering::Acquire);
+        let step = |made: u32| made.clamp(1, MOST_AT_ONCE).min(most.saturating_sub(made));
+        let more = |made: u32| (step(made) > 0).then(|| made + step(made));
+        self.made.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).map_or(0, step)
+    }
+
+    /// So many could not be made: no more are tried.
+    pub(crate) fn end(&self, missing: u32) {
+        let made = self.made.fetch_sub(missing, Ordering::AcqRel) - missing;
+        self.most.fetch_min(made, Ordering::AcqRel);
+    }
+}
+
+/// Most that [`Supply::more`] gives.
+const MOST_AT_ONCE: u32 = 64;
+
 /// One rank's view of the credits between it and a peer, on one pair of queue pairs.
 #[derive(Debug)]
 pub(crate) struct Account {
     available: AtomicU32,
     /// Credits of the peer that wait here to be carried back.
     banked: AtomicU32,
-    most: u32,
+    /// Credits that there is a buffer for an answer for.
+    pub(crate) supply: Supply,
     slack: u32,
 }
 
@@ -55,10 +94,23 @@ pub(crate) struct TooMany {
 }
 
 impl Account {
-    /// `slack` is cut to what cannot block.
+    /// All credits may be used at once.
+    #[cfg(any(test, loom))]
     pub(crate) fn new(credits: u32, slack: u32) -> Self {
+        Self::growing((credits, credits), slack)
+    }
+
+    /// `first` of the credits may be used at once. `slack` is cut to what cannot block.
+    pub(crate) fn growing((first, credits): (u32, u32), slack: u32) -> Self {
         let slack = slack.min(credits.saturating_sub(1)).min(u32::from(u8::MAX));
-        Self { available: AtomicU32::new(credits), banked: AtomicU32::new(0), most: credits, slack }
+        let supply = Supply::new(first, credits);
+        let available = AtomicU32::new(supply.made());
+        Self { available, banked: AtomicU32::new(0), supply, slack }
+    }
+
+    /// More credits may be used, which [`Supply::more`] of this account has counted.
+    pub(crate) fn add(&self, count: u32) {
+        self.available.fetch_add(count, Ordering::AcqRel);
     }
 
     /// Takes the credit of a request.
@@ -85,10 +137,11 @@ impl Account {
         if count == 0 {
             return Ok(());
         }
-        let more = |now: u32| now.checked_add(count).filter(|sum| *sum <= self.most);
+        let most = self.supply.made();
+        let more = |now: u32| now.checked_add(count).filter(|sum| *sum <= most);
         match self.available.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more) {
             Ok(_) => Ok(()),
-            Err(now) => Err(TooMany { returned: count, possible: self.most - now }),
+            Err(now) => Err(TooMany { returned: count, possible: most.saturating_sub(now) }),
         }
     }
 

@@ -36,6 +36,33 @@ fn slack_is_below_the_credits() {
     assert_eq!(account.carry(), 1);
 }
 
+#[test]
+fn a_supply_grows_by_what_there_is_up_to_its_end() {
+    let supply = Supply::new(2, 11);
+    assert_eq!([supply.more(), supply.more(), supply.more(), supply.more()], [2, 4, 3, 0]);
+    assert_eq!(supply.made(), 11);
+    let supply = Supply::new(0, 300);
+    let steps: Vec<u32> = std::iter::from_fn(|| Some(supply.more()).filter(|n| *n > 0)).collect();
+    assert_eq!(steps, [1, 1, 2, 4, 8, 16, 32, 64, 64, 64, 44]);
+    let supply = Supply::new(4, 100);
+    let wanted = supply.more();
+    supply.end(wanted);
+    assert_eq!((supply.made(), supply.more()), (4, 0), "what failed is not tried again");
+    assert_eq!(Supply::new(9, 3).made(), 3);
+}
+
+#[test]
+fn a_growing_account_is_not_given_back_more_than_it_has() {
+    let account = Account::growing((2, 12), 11);
+    assert!(account.take() && account.take() && !account.take());
+    let more = account.supply.more();
+    account.add(more);
+    assert_eq!((more, account.available()), (2, 2));
+    account.returned(2).unwrap();
+    assert_eq!(account.returned(1), Err(TooMany { returned: 1, possible: 0 }));
+    assert!((0..11).all(|_| !account.bank()) && account.bank(), "slack is of all credits");
+}
+
 #[derive(Clone, Copy)]
 enum Kind {
     Request { answer: bool },

@@ -147,6 +147,11 @@ impl Mailbox {
         is_new
     }
 
+    /// Whether somebody is in. A hint.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.stack.is_empty()
+    }
+
     /// The next caller with all its reasons.
     pub(super) fn take(&self) -> Option<(u32, u8)> {
         let index = self.stack.pop(|index| &self.links[index as usize])?;

@@ -25,6 +25,11 @@ impl Members {
         rank.0 < self.size && self.neighbours.binary_search(&rank).is_err()
     }
 
+    /// Ranks that are reached over the network.
+    pub(crate) fn remotes(&self) -> u32 {
+        self.size.saturating_sub(u32::try_from(self.neighbours.len()).unwrap_or(u32::MAX))
+    }
+
     pub(super) fn ring(&self) {
         self.page.slot(self.slot).ring();
     }

@@ -40,6 +40,7 @@ mod rma;
 mod segments;
 mod settings;
 mod setup;
+mod single;
 mod small;
 mod stripes;
 mod threads;

@@ -49,7 +49,7 @@ impl NetContext {
             rail: at,
             main,
             requests,
-            account: Account::new(sizes.credits_per_connection, sizes.slack),
+            account: Account::growing(sizes.first_credits(), sizes.slack),
             internal: Permits::new(sizes.reserve),
             ack_pending: AtomicBool::new(false),
         })
@@ -117,9 +117,13 @@ impl NetContext {
         Ok(qp)
     }
 
-    /// Inline bytes that queue pairs of a rail are asked for.
+    /// Inline bytes that queue pairs of a rail are asked for: none where the user switched them
+    /// off, else at least what costs the device nothing.
     fn inline_wanted(&self, rail: &Rail) -> u32 {
-        self.settings.inline.unwrap_or(MOST_INLINE).max(rail.device.caps().cheap_inline)
+        match self.settings.inline {
+            Some(0) => 0,
+            wanted => wanted.unwrap_or(MOST_INLINE).max(rail.device.caps().cheap_inline),
+        }
     }
 
     /// Inline bytes of a queue pair. Rank 0 tells the user once of a device that can do less than

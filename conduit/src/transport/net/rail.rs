@@ -1,6 +1,6 @@
 //! A rail: one opened port with its queues.
 
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bootstrap::Rank;
@@ -10,7 +10,7 @@ use fabric::{
 };
 
 use super::am::header::BUFFER_LEN;
-use super::credits::Permits;
+use super::credits::{Permits, Supply};
 use super::error::Error;
 use super::memory::pool::FreeList;
 use super::plan::RailPlan;
@@ -31,8 +31,10 @@ pub(super) struct Shared {
     pub(super) replies: Arc<dyn SharedReceiveQueue>,
     /// Buffers for replies that no request under way counts on.
     pub(super) reply_room: Permits,
-    /// Buffers posted to either queue so far (`recv_buffers.rs`).
-    pub(super) posted: PostedCounts,
+    /// Buffers for replies that have been posted (`recv_buffers.rs`).
+    pub(super) reply_supply: Supply,
+    /// Buffers for requests that have been posted.
+    pub(super) posted_requests: AtomicU32,
 }
 
 impl Shared {
@@ -52,16 +54,52 @@ impl Shared {
             requests: queue(srq.requests)?,
             replies: queue(srq.replies + sizes.reserve)?,
             reply_room: Permits::new(0),
-            posted: PostedCounts::default(),
+            reply_supply: Supply::new(0, srq.replies),
+            posted_requests: AtomicU32::new(0),
         }))
     }
 }
 
-/// Buffers of the shared receive queues of a rail, as peers were connected.
+/// Who asks a completion queue, where pollers take turns.
 #[derive(Debug, Default)]
-pub(super) struct PostedCounts {
-    pub(super) requests: AtomicU32,
-    pub(super) replies: AtomicU32,
+pub(super) struct Turn {
+    taken: AtomicBool,
+    /// A progress thread takes turns with everybody else.
+    shared: AtomicBool,
+    /// How often somebody else had it.
+    missed: AtomicU32,
+}
+
+impl Turn {
+    /// From now on a progress thread takes turns with everybody else.
+    pub(super) fn share(&self) {
+        self.shared.store(true, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// `false`: somebody else has it.
+    #[inline]
+    pub(super) fn take(&self) -> bool {
+        let taken = !self.taken.swap(true, Ordering::Acquire);
+        if !taken {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Whose turn it was not, so far.
+    pub(super) fn missed(&self) -> u32 {
+        self.missed.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn give(&self) {
+        self.taken.store(false, Ordering::Release);
+    }
 }
 
 #[derive(Debug)]
@@ -90,6 +128,11 @@ pub(super) struct Rail {
     pub(super) is_taken: AtomicBool,
     /// A thread alone takes completions of sends.
     pub(super) is_reaped: AtomicBool,
+    /// One poller at a time takes completions of receives, in threaded modes, and where a thread
+    /// takes turns with others.
+    pub(super) receiving: Turn,
+    /// The same for completions of sends.
+    pub(super) reaping: Turn,
     /// A thread waits on the channel of receives.
     pub(super) has_receiver: AtomicBool,
     /// A thread waits on the channel of sends.
@@ -136,6 +179,8 @@ impl Rail {
             is_busy: AtomicBool::new(false),
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),
+            receiving: Turn::default(),
+            reaping: Turn::default(),
             has_receiver: AtomicBool::new(false),
             has_reaper: AtomicBool::new(false),
             segment: OnceLock::new(),

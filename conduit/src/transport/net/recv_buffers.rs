@@ -3,22 +3,24 @@
 //! A rank that nobody is connected to has spares and send buffers for one connection. Each
 //! connection adds what can be in flight on it, up to the sizes that were agreed on
 //! (`settings/sizes.rs`): receive buffers of its own, or buffers for the queues that all peers
-//! share.
+//! share. Buffers for replies are posted when so many requests are under way for the first time.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ::settings::deadlines::net as deadlines;
 use bootstrap::Rank;
-use fabric::{Device, PostError, RecvWr, SharedReceiveQueue};
+use fabric::{Device, PostError, RecvWr};
+use settings::log::RANK;
+use settings::say;
 
 use super::am::header::{BUFFER, BUFFER_LEN};
 use super::context::NetContext;
 use super::error::Error;
 use super::memory::buffers::RESERVED_BUFFERS;
 use super::memory::pool::Buffer;
-use super::peer::SendQp;
+use super::peer::{Connection, SendQp};
+use super::settings::sizes::FIRST_REPLIES;
 
 impl NetContext {
     /// What a rank has without connections.
@@ -40,40 +42,81 @@ impl NetContext {
         let (rail, sizes) = (&self.rails[at], &self.plan.sizes);
         self.add_sends(0)?;
         let (Some(shared), Some(srq)) = (&rail.shared, sizes.srq) else {
-            for buffer in self.make_receives(at, sizes.receives())? {
-                let posted = self.post_receive(buffer, at, |receive| main.qp.post_receive(receive));
-                posted.map_err(|source| rail.post_error("a receive buffer", rank, source))?;
-            }
-            return Ok(());
+            let post = |receive: &RecvWr| main.qp.post_receive(receive);
+            return self.add_receives((rank, at), sizes.first_receives(), post);
         };
-        if shared.posted.replies.load(Ordering::Relaxed) == 0 {
-            // For messages of the library.
-            self.add_shared(at, &shared.replies, &AtomicU32::new(0), sizes.reserve)?;
+        let replies = |receive: &RecvWr| shared.replies.post(receive);
+        if shared.reply_supply.made() == 0 {
+            // For messages of the library, and the first replies.
+            self.add_receives((rank, at), sizes.reserve, replies)?;
+            while shared.reply_supply.made() < FIRST_REPLIES.min(srq.replies) {
+                let first = shared.reply_supply.more();
+                self.add_receives((rank, at), first, replies)?;
+                shared.reply_room.give(first);
+            }
         }
-        let wanted = sizes.credits_per_connection.max(1);
-        let room = |have: &AtomicU32, most: u32| most.saturating_sub(have.load(Ordering::Relaxed));
-        let requests = wanted.min(room(&shared.posted.requests, srq.requests));
-        self.add_shared(at, &shared.requests, &shared.posted.requests, requests)?;
-        let replies = wanted.min(room(&shared.posted.replies, srq.replies));
-        self.add_shared(at, &shared.replies, &shared.posted.replies, replies)?;
-        shared.reply_room.give(replies);
+        let most = sizes.shared_requests(srq);
+        let room = most.saturating_sub(shared.posted_requests.load(Ordering::Relaxed));
+        let requests = sizes.credits_per_connection.max(1).min(room);
+        self.add_receives((rank, at), requests, |receive| shared.requests.post(receive))?;
+        shared.posted_requests.fetch_add(requests, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Posts new buffers to a queue that peers share.
-    fn add_shared(
+    /// Posts buffers for replies to more requests than were ever under way at once, on a connection
+    /// or, where receive queues are shared, on its rail, and takes the first for a request. `false`:
+    /// there are as many as there may be, so the request waits for a reply.
+    #[cold]
+    pub(super) fn add_replies(&self, rank: Rank, connection: &Connection) -> bool {
+        let at = connection.rail;
+        let (supply, added) = match &self.rails[at].shared {
+            None => {
+                let supply = &connection.account.supply;
+                let post = |receive: &RecvWr| connection.main.qp.post_receive(receive);
+                let count = supply.more();
+                (supply, (count, self.add_receives((rank, at), count, post)))
+            }
+            Some(shared) => {
+                let post = |receive: &RecvWr| shared.replies.post(receive);
+                let count = shared.reply_supply.more();
+                (&shared.reply_supply, (count, self.add_receives((rank, at), count, post)))
+            }
+        };
+        let more = match added {
+            (0, _) => return false,
+            (count, Ok(())) => count - 1,
+            (count, Err(error)) => {
+                supply.end(count);
+                self.no_more_replies(&error);
+                return false;
+            }
+        };
+        match &self.rails[at].shared {
+            None => connection.account.add(more),
+            Some(shared) => shared.reply_room.give(more),
+        }
+        true
+    }
+
+    /// Requests go on with the buffers that there are.
+    #[cold]
+    fn no_more_replies(&self, error: &Error) {
+        if !self.failure.is_ignored() && !self.settings.quiet {
+            let rank = self.members.rank;
+            say!(WARN, RANK, "rank {rank}: {error}; fewer requests are sent at once");
+        }
+    }
+
+    /// Makes buffers and posts them to a receive queue of a rail.
+    fn add_receives(
         &self,
-        at: usize,
-        queue: &Arc<dyn SharedReceiveQueue>,
-        posted: &AtomicU32,
+        (rank, at): (Rank, usize),
         count: u32,
+        post: impl Fn(&RecvWr) -> Result<(), PostError>,
     ) -> Result<(), Error> {
-        let rank = self.members.rank;
         for buffer in self.make_receives(at, count)? {
-            self.post_receive(buffer, at, |receive| queue.post(receive)).map_err(|source| {
-                self.rails[at].post_error("a shared receive buffer", rank, source)
-            })?;
-            posted.fetch_add(1, Ordering::Relaxed);
+            let posted = self.post_receive(buffer, at, &post);
+            posted.map_err(|source| self.rails[at].post_error("a receive buffer", rank, source))?;
         }
         Ok(())
     }

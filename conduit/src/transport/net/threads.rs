@@ -2,20 +2,20 @@
 //!
 //! *Service* ([`Service`]): one for each rank. It rings the rank's doorbell when an armed
 //! completion queue has something, makes dynamic connections, and reads what devices report. It
-//! runs no handlers.
+//! runs no handlers. A program that needs no other thread does without it (`single.rs`).
 //!
-//! *Progress* ([`Progress`]): one for each rail and direction, when the user asks for them. Those
+//! *Progress* ([`Progress`]): one for each adapter and direction, when the user asks for them. Those
 //! for receives run handlers. A program may run them in threads of its own ([`DeferredThread`]).
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ::settings::deadlines::net as deadlines;
 use bootstrap::Rank;
-use fabric::Channel;
+use fabric::{Channel, CompletionQueue};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::EventFd;
 
@@ -26,7 +26,7 @@ use super::context::NetContext;
 use super::error::Error;
 use super::links::Links;
 use super::peer::Peer;
-use super::rail::Rail;
+use super::rail::{Rail, Turn};
 use super::settings::{PollMode, ThreadSettings};
 use crate::sys::block_signals;
 use crate::transport::message::Sink;
@@ -59,6 +59,8 @@ pub(super) struct Threads {
     pub(super) links: Links,
     stop: Arc<Stop>,
     running: Mutex<Vec<JoinHandle<()>>>,
+    /// The service where it has no thread.
+    pub(super) inline: Option<InlineService>,
 }
 
 /// A progress thread that the program runs.
@@ -78,21 +80,28 @@ impl DeferredThread {
 }
 
 impl Threads {
-    /// Starts the service thread. `connector` comes with the channel of its completion queue.
+    /// Starts the service thread, where there is to be one. `connector` comes with the channel of its
+    /// completion queue.
     pub(super) fn start(
         links: Links,
         connector: Option<(Connector, Arc<dyn Channel>)>,
     ) -> Result<Self, Error> {
         let stop = Arc::new(Stop::new()?);
-        let threads = Self { links, stop, running: Mutex::new(Vec::new()) };
+        let mut threads = Self { links, stop, running: Mutex::new(Vec::new()), inline: None };
         let links = threads.links.clone();
+        let single = links.context.is_single();
         let service = Service { links, connector, stop: threads.stop.clone() };
-        threads.spawn("gasnet-net", move || service.run())?;
+        if single {
+            threads.inline = Some(InlineService { service, turns: AtomicU32::new(0) });
+        } else {
+            threads.spawn("gasnet-net", move || service.run())?;
+        }
         Ok(threads)
     }
 
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        let builder = std::thread::Builder::new().name(name.to_owned());
+        let stack = self.links.context.settings.stack;
+        let builder = std::thread::Builder::new().name(name.to_owned()).stack_size(stack);
         let handle = builder
             .spawn(move || {
                 block_signals();
@@ -117,20 +126,21 @@ impl Threads {
         Ok(())
     }
 
-    fn wanted(
+    pub(super) fn wanted(
         &self,
         receive: &ThreadSettings,
         send: &ThreadSettings,
         sink: &SharedSink,
     ) -> Vec<Progress> {
-        let rails = 0..self.links.context.rails.len();
-        let tasks = rails.flat_map(|rail| {
-            [(rail, receive, Task::Receive(Arc::clone(sink))), (rail, send, Task::Send)]
+        let adapters = adapters(&self.links.context.rails);
+        let tasks = adapters.into_iter().flat_map(|rails| {
+            let receives = (rails.clone(), receive, Task::Receive(Arc::clone(sink)));
+            [receives, (rails, send, Task::Send)]
         });
         let wanted = tasks.filter(|(_, settings, _)| settings.on);
-        let progress = wanted.map(|(rail, settings, task)| Progress {
+        let progress = wanted.map(|(rails, settings, task)| Progress {
             context: Arc::clone(&self.links.context),
-            rail,
+            rails,
             settings: *settings,
             task,
             stop: Arc::clone(&self.stop),
@@ -148,7 +158,7 @@ impl Threads {
     ) -> Vec<DeferredThread> {
         let wanted = self.wanted(receive, send, sink).into_iter();
         let deferred = wanted.map(|progress| DeferredThread {
-            device: progress.context.rails[progress.rail].device.info().name.clone(),
+            device: progress.device(),
             receives: matches!(progress.task, Task::Receive(_)),
             run: Box::new(move || {
                 progress.claim();
@@ -189,32 +199,80 @@ fn wait(list: &mut [PollFd<'_>], timeout: PollTimeout) -> Result<bool, Error> {
     }
 }
 
+impl NetContext {
+    /// Completions of sends of one rail, where pollers take turns; none while another thread asks.
+    pub(super) fn reap_in_turn(&self, at: usize) -> Result<usize, Error> {
+        let turn = &self.rails[at].reaping;
+        if !turn.take() {
+            return Ok(0);
+        }
+        let count = self.reap_on(at);
+        turn.give();
+        count
+    }
+}
+
 enum Task {
     Receive(SharedSink),
     Send,
 }
 
-struct Progress {
+pub(super) struct Progress {
     context: Arc<NetContext>,
-    rail: usize,
+    /// All of one adapter.
+    rails: Vec<usize>,
     settings: ThreadSettings,
     task: Task,
     stop: Arc<Stop>,
 }
 
+/// The rails of each adapter, in order.
+fn adapters(rails: &[Rail]) -> Vec<Vec<usize>> {
+    let mut adapters: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (at, rail) in rails.iter().enumerate() {
+        let name = rail.device.info().name.as_str();
+        match adapters.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, all)) => all.push(at),
+            None => adapters.push((name, vec![at])),
+        }
+    }
+    adapters.into_iter().map(|(_, all)| all).collect()
+}
+
 impl Progress {
+    fn rails(&self) -> impl Iterator<Item = &Rail> {
+        self.rails.iter().filter_map(|at| self.context.rails.get(*at))
+    }
+
+    /// Name of its adapter.
+    fn device(&self) -> String {
+        self.rails().next().map_or_else(String::new, |rail| rail.device.info().name.clone())
+    }
+
+    /// Queue and channel of a rail, and whose turn it is to ask the queue.
+    fn queue<'a>(&self, rail: &'a Rail) -> (&'a dyn CompletionQueue, &'a dyn Channel, &'a Turn) {
+        match self.task {
+            Task::Receive(_) => (&*rail.recv_cq, &*rail.recv_channel, &rail.receiving),
+            Task::Send => (&*rail.send_cq, &*rail.send_channel, &rail.reaping),
+        }
+    }
+
     /// Tells others what is this thread's. Before it runs, so that nobody else waits on its
-    /// channel.
-    fn claim(&self) {
-        let rail = &self.context.rails[self.rail];
+    /// channels.
+    pub(super) fn claim(&self) {
         let alone = self.settings.mode == PollMode::Exclusive;
-        let (has, only) = match self.task {
-            Task::Receive(_) => (&rail.has_receiver, &rail.is_taken),
-            Task::Send => (&rail.has_reaper, &rail.is_reaped),
-        };
-        has.store(true, Ordering::SeqCst);
-        only.store(alone, Ordering::SeqCst);
-        // The service thread leaves the channel.
+        for rail in self.rails() {
+            let (has, only) = match self.task {
+                Task::Receive(_) => (&rail.has_receiver, &rail.is_taken),
+                Task::Send => (&rail.has_reaper, &rail.is_reaped),
+            };
+            if self.settings.mode == PollMode::Serialized {
+                self.queue(rail).2.share();
+            }
+            has.store(true, Ordering::SeqCst);
+            only.store(alone, Ordering::SeqCst);
+        }
+        // The service thread leaves the channels.
         self.context.connect_queue.wake_thread();
     }
 
@@ -226,57 +284,112 @@ impl Progress {
 
     fn poll(&self) -> Result<usize, Error> {
         let locked = self.settings.mode == PollMode::Serialized;
-        let count = match &self.task {
-            Task::Receive(sink) => {
-                Receiver(&self.context).receive_on(self.rail, &**sink, Poll::All, locked)?
-            }
-            Task::Send => self.context.reap_on(self.rail)?,
-        };
+        let mut count = 0;
+        for at in &self.rails {
+            count += match &self.task {
+                Task::Receive(sink) => {
+                    Receiver(&self.context).receive_on(*at, &**sink, Poll::All, locked)?
+                }
+                Task::Send if locked => self.context.reap_in_turn(*at)?,
+                Task::Send => self.context.reap_on(*at)?,
+            };
+        }
         if count > 0 {
             self.context.members.ring();
         }
         Ok(count)
     }
 
-    /// Sleeps until there is something, takes all of it, and goes on looking for the idle time.
+    /// As [`Progress::poll`] before a sleep: whoever has the turn now may have asked before the queue
+    /// was armed, so what came since would wake nobody.
+    fn poll_in_turn(&self) -> Result<usize, Error> {
+        let missed =
+            || self.rails().map(|rail| self.queue(rail).2.missed()).fold(0, u32::wrapping_add);
+        loop {
+            let before = missed();
+            let count = self.poll()?;
+            if count > 0 || missed() == before || self.stop.is_requested() {
+                return Ok(count);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes all that there is, and goes on looking for the idle time; whether there was any.
+    fn take_all(&self) -> Result<bool, Error> {
+        let (mut last, mut any) = (Instant::now(), false);
+        while !self.stop.is_requested() {
+            if self.poll()? > 0 {
+                any = true;
+                last = Instant::now();
+            } else if self.settings.idle.is_zero() || last.elapsed() >= self.settings.idle {
+                break;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Sleeps until there is something, and takes it.
     fn progress(&self) -> Result<(), Error> {
-        let rail = &self.context.rails[self.rail];
-        let (queue, channel): (_, &dyn Channel) = match self.task {
-            Task::Receive(_) => (&rail.recv_cq, &*rail.recv_channel),
-            Task::Send => (&rail.send_cq, &*rail.send_channel),
-        };
         let pause = match self.settings.rate {
             0 => None,
             rate => Some(Duration::from_secs(1) / rate),
         };
         while !self.stop.is_requested() {
             let begin = Instant::now();
-            let mut last = begin;
-            let mut any = false;
-            loop {
-                if self.poll()? > 0 {
-                    any = true;
-                    last = Instant::now();
-                } else if self.settings.idle.is_zero() || last.elapsed() >= self.settings.idle {
-                    break;
-                }
-                if self.stop.is_requested() {
-                    return Ok(());
-                }
-            }
-            if let (true, Some(pause)) = (any, pause) {
+            if let (true, Some(pause)) = (self.take_all()?, pause) {
                 std::thread::sleep(pause.saturating_sub(begin.elapsed()));
             }
-            queue.arm()?;
-            if self.poll()? == 0 {
-                let _ = wait(
-                    &mut [readable(channel.fd()), readable(self.stop.event.as_fd())],
-                    PollTimeout::NONE,
-                )?;
+            for rail in self.rails() {
+                self.queue(rail).0.arm()?;
             }
-            channel.consume()?;
+            if self.poll_in_turn()? == 0 {
+                let mut list = vec![readable(self.stop.event.as_fd())];
+                list.extend(self.rails().map(|rail| readable(self.queue(rail).1.fd())));
+                let _ = wait(&mut list, PollTimeout::NONE)?;
+            }
+            for rail in self.rails() {
+                self.queue(rail).1.consume()?;
+            }
         }
         Ok(())
+    }
+}
+
+/// The service of a network without threads (`single.rs`).
+pub(super) struct InlineService {
+    service: Service,
+    /// Polls so far.
+    pub(super) turns: AtomicU32,
+}
+
+impl std::fmt::Debug for InlineService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("InlineService")
+    }
+}
+
+impl InlineService {
+    /// Connections that are wanted or under way.
+    pub(super) fn connect(&self) -> Result<(), Error> {
+        self.service.connect().map(|_| ())
+    }
+
+    /// All that is to be done now.
+    pub(super) fn serve(&self) -> Result<(), Error> {
+        self.connect()?;
+        self.service.links.context.read_device_events()
+    }
+
+    /// Sleeps until something is readable, at most so long.
+    pub(super) fn wait(&self, most: Duration) -> Result<bool, Error> {
+        // A descriptor's clock has milliseconds.
+        self.service.wait(PollTimeout::try_from(most).unwrap_or(PollTimeout::ZERO))
+    }
+
+    /// Takes what ended the sleep.
+    pub(super) fn consume(&self) -> Result<(), Error> {
+        self.service.consume().map(|_| ())
     }
 }
 

@@ -31,6 +31,7 @@ use super::rma::OneSided;
 use super::segments::{Remote, Segments};
 use super::settings::is_per_rank;
 use super::setup::{open, start};
+use super::single;
 use super::threads::Threads;
 use super::xrc::{self, Xrc};
 use super::{
@@ -83,11 +84,12 @@ pub(crate) struct NetTransport {
 }
 
 impl NetTransport {
-    /// Collective. `None` when all ranks are neighbours. `max_segment`: the largest of this rank.
+    /// Collective. `None` when all ranks are neighbours. `max_segment`: the largest of this rank;
+    /// `single`: the program has one thread inside the library.
     /// After a barrier of all ranks [`NetTransport::begin`] has to follow.
     pub(crate) fn start(
-        max_segment: u64,
-        neighbourhood_max: u32,
+        (max_segment, neighbourhood_max): (u64, u32),
+        single: bool,
         neighbours: &Neighbours,
         (table, env): (&settings::Values, &Env),
         services: &mut dyn Bootstrap,
@@ -106,6 +108,8 @@ impl NetTransport {
         };
         let mut settings = NetSettings::of(table, env).map_err(Error::from)?;
         settings.registration.locals = place.locals;
+        settings.single = single && settings.needs_no_thread();
+        single::tell_drivers(&settings, env);
         let common = Common { max_segment, neighbourhood_max };
         let (plan, max_segment) = open::plan(&settings, &members, common, services)?;
         Ok(Some(Self::with_plan(settings, plan, max_segment, members, services)?))
@@ -119,7 +123,7 @@ impl NetTransport {
         members: Members,
         services: &mut dyn Bootstrap,
     ) -> Result<Self, Error> {
-        let datagrams = start::datagrams(&plan, members.size, &settings.connect)?;
+        let datagrams = start::datagrams(&plan, members.remotes(), &settings.connect)?;
         let number = datagrams.as_ref().map_or(0, |(socket, _)| socket.number());
         let sharing = xrc::sharing(settings.xrc, &plan, &members);
         let mine = OwnAddress::new(
@@ -405,7 +409,12 @@ impl NetTransport {
         sink: &S,
         what: Poll,
     ) -> Option<Result<usize, Error>> {
-        self.enter(|context| Receiver(context).poll(sink, what, M::THREADED))
+        self.enter(|context| {
+            if what == Poll::All {
+                self.threads.serve_seldom()?;
+            }
+            Receiver(context).poll(sink, what, M::THREADED)
+        })
     }
 
     /// As [`NetTransport::poll`] for arrived messages alone, in a wait between two polls, where

@@ -53,7 +53,7 @@ pub(crate) struct ShmTransport {
     /// Whether some rank is outside the neighbourhood.
     pub(crate) networked: bool,
     /// The program is one of C: handlers are foreign, Longs carry addresses instead of offsets.
-    pub(super) c_face: bool,
+    pub(crate) c_face: bool,
     /// The client's barrier is a central one whatever the number of ranks.
     pub(super) central: bool,
     pub(crate) span: Span,

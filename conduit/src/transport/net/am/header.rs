@@ -18,7 +18,7 @@
 use crate::transport::limits::MAX_ARGS;
 
 /// Bytes of a receive buffer: the largest message.
-pub(crate) const BUFFER: usize = 65_536;
+pub(crate) use crate::transport::limits::BUFFER;
 /// The same in the width that devices count in.
 #[expect(clippy::cast_possible_truncation, reason = "64 KiB")]
 pub(crate) const BUFFER_LEN: u32 = BUFFER as u32;

@@ -108,10 +108,11 @@ impl<'a> Receiver<'a> {
 
     #[inline(always)]
     fn receive<S: Sink + ?Sized>(self, sink: &S, what: Poll, locked: bool) -> Result<usize, Error> {
-        let locked = locked && what == Poll::All;
+        let all = what == Poll::All;
+        let locked = |rail: usize| all && (locked || self.0.rails[rail].receiving.is_shared());
         let is_taken = |rail: &Rail| rail.is_taken.load(Ordering::Relaxed) && what == Poll::All;
         if let [rail] = &self.0.rails[..] {
-            return if is_taken(rail) { Ok(0) } else { self.receive_on(0, sink, what, locked) };
+            return if is_taken(rail) { Ok(0) } else { self.receive_on(0, sink, what, locked(0)) };
         }
         let (rails, first) =
             (self.0.rails.len(), self.0.receive.next_rail.fetch_add(1, Ordering::Relaxed) as usize);
@@ -120,7 +121,7 @@ impl<'a> Receiver<'a> {
             if is_taken(&self.0.rails[rail]) {
                 continue;
             }
-            let count = self.receive_on(rail, sink, what, locked)?;
+            let count = self.receive_on(rail, sink, what, locked(rail))?;
             if count > 0 {
                 return Ok(count);
             }
@@ -182,12 +183,12 @@ impl<'a> Receiver<'a> {
     /// Asks a rail for completions of receives; `locked`: none while another thread asks.
     #[inline(always)]
     fn poll_cq(self, rail: &Rail, into: &mut [Completion], locked: bool) -> Result<usize, Error> {
-        if locked && self.0.receive.polling.swap(true, Ordering::Acquire) {
+        if locked && !rail.receiving.take() {
             return Ok(0);
         }
         let count = rail.recv_cq.poll(into);
         if locked {
-            self.0.receive.polling.store(false, Ordering::Release);
+            rail.receiving.give();
         }
         let count = count?;
         trace::count_some(Counter::Received, count);

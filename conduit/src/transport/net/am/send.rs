@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use bootstrap::Rank;
 use fabric::{Data, Operation, Sge};
 
 use super::header::{self, ACK, BUFFER, Encoded, Head, MAX_HEADER, Shape};
@@ -126,7 +127,7 @@ impl<'a> Sender<'a> {
         for step in 0..count {
             let index = if count == 1 { first } else { (first + step) % count };
             let Some(connection) = peer.connections.get(index) else { break };
-            if !self.take_credits(connection, class) {
+            if !self.take_credits((peer.rank, connection), class) {
                 continue;
             }
             let sent = send(Via { peer, index, connection });
@@ -142,7 +143,7 @@ impl<'a> Sender<'a> {
 
     /// Takes what a message of a class needs from its peer.
     #[inline]
-    fn take_credits(self, connection: &Connection, class: MessageClass) -> bool {
+    fn take_credits(self, (rank, connection): (Rank, &Connection), class: MessageClass) -> bool {
         match class {
             MessageClass::Reply => true,
             MessageClass::Internal => connection.internal.take(0),
@@ -151,13 +152,15 @@ impl<'a> Sender<'a> {
                     trace::lacks(Cause::Credit);
                     return false;
                 }
+                // Whoever has the buffers for replies can have more of them.
+                let more = || self.0.add_replies(rank, connection);
                 let room = self.0.rails[connection.rail].reply_room();
-                if room.is_some_and(|room| !room.take(0)) {
+                if room.is_some_and(|room| !room.take(0) && !more()) {
                     trace::lacks(Cause::ReplyRoom);
                     self.0.credits.give(1);
                     return false;
                 }
-                if connection.account.take() {
+                if connection.account.take() || room.is_none() && more() {
                     trace::count(Counter::Credit, 0);
                     return true;
                 }
@@ -454,7 +457,8 @@ impl<'a> Sender<'a> {
     }
 
     /// Writes the payload of a Long, then sends its header. Waits until the device has taken the
-    /// payload, unless there is a counter and the payload is in the own segment.
+    /// payload, unless it is copied (`GASNET_NONBULKPUT_BOUNCE_LIMIT`), or there is a counter and
+    /// the payload is in the own segment.
     fn unpacked(
         self,
         via: Via<'a>,
@@ -467,12 +471,14 @@ impl<'a> Sender<'a> {
         let own = Arc::new(OpCounter::default());
         let later = later.filter(|_| !split && self.is_own(payload));
         let counter = later.unwrap_or(&own);
+        // Otherwise the call waits for the device; the header waits longer on another queue pair.
+        let copy = later.is_none() && !split && payload.len() as u64 <= self.0.settings.put_bounce;
         let mut stall = None;
         let mut done = 0;
         while done < payload.len() {
             let (bytes, place) = (&payload[done..], dest + done as u64);
             let piece = Piece { via, kind: OpKind::LongPayload, place, counter };
-            let posted = OneSided(self.0).put_piece(piece, bytes, false)?;
+            let posted = OneSided(self.0).put_piece(piece, bytes, copy)?;
             done += posted;
             if posted == 0 && !self.0.await_unless_stalled(&mut stall)? {
                 return Ok(Sent::Full);

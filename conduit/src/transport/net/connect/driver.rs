@@ -74,16 +74,16 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Makes the queue pair, for a job of `size` ranks, and its own completion queue, which can be
+    /// Makes the queue pair, for a rank with so many remote ones, and its own completion queue, which can be
     /// armed when there is a `channel`.
     pub(crate) fn new(
         device: &Arc<dyn Device>,
         channel: Option<&Arc<dyn Channel>>,
         (port, pkey_index): (u8, u16),
         settings: &ConnectSettings,
-        size: u32,
+        remotes: u32,
     ) -> Result<Self, Error> {
-        let (max_send, max_recv) = (settings.sends, settings.receives(size));
+        let (max_send, max_recv) = (settings.sends, settings.receives(remotes));
         let buffers = max_send.saturating_add(max_recv);
         let pool = Pool::new();
         let made = pool.grow(buffers, BUFFER, &[Some(&**device)]).map_err(|error| match error {

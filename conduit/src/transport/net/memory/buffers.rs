@@ -22,8 +22,9 @@ pub(crate) struct MessageBuffers {
 }
 
 impl MessageBuffers {
-    pub(crate) fn new() -> Self {
-        Self { pool: Pool::new(), send: FreeList::default(), made: AtomicU32::new(0) }
+    pub(crate) fn new(huge_pages: bool) -> Self {
+        let pool = Pool::with_pages(huge_pages);
+        Self { pool, send: FreeList::default(), made: AtomicU32::new(0) }
     }
 
     /// Takes a send buffer if more than `reserve` are left.

@@ -327,13 +327,20 @@ pub(crate) struct Pool {
     id: u32,
     rows: AppendTable<Row>,
     growing: Mutex<()>,
+    /// `GASNET_USE_HUGEPAGES`.
+    huge: bool,
 }
 
 impl Pool {
     pub(crate) fn new() -> Self {
+        Self::with_pages(false)
+    }
+
+    /// As [`Pool::new`]; `huge`: the system is asked for huge pages.
+    pub(crate) fn with_pages(huge: bool) -> Self {
         static POOLS: AtomicU32 = AtomicU32::new(0);
         let id = POOLS.fetch_add(1, Ordering::Relaxed);
-        Self { id, rows: AppendTable::new(), growing: Mutex::new(()) }
+        Self { id, rows: AppendTable::new(), growing: Mutex::new(()), huge }
     }
 
     /// Makes `count` buffers of `len` bytes for the rails whose device is given.
@@ -348,6 +355,10 @@ impl Pool {
         }
         let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Mapping::new(len * count as usize)?;
+        if self.huge {
+            // Without them pages are as usual; attach says so.
+            let _ = crate::sys::ask_for_huge_pages(memory.base, memory.len);
+        }
         let _span = trace::registers(memory.len);
         let register = |device: &Option<&dyn Device>| {
             let access = Access::LOCAL_WRITE;

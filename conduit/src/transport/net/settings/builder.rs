@@ -12,11 +12,14 @@ use super::{
     PollMode, PortSettings, Registration, SharedReceive, SoftAddress, SoftSettings, Stripes,
     ThreadSettings, Timing, Total,
 };
+use crate::settings::huge_pages;
 
 /// Greatest ACK timeout exponent of a queue pair.
 const MOST_TIMEOUT: i64 = 31;
 /// Most transport retries of a queue pair.
 const MOST_RETRIES: i64 = 7;
+/// Stack of a thread of the library: what the standard library gives threads too.
+const USUAL_STACK: u64 = 2 << 20;
 /// Banked credits travel in 8 bits.
 const MOST_SLACK: i64 = 255;
 /// Bits of a partition key that tell partitions apart; the top bit tells members from guests.
@@ -43,6 +46,8 @@ impl NetSettings {
             connect: builder.connect(),
             receive_thread: builder.thread("GASNET_RCV_THREAD"),
             send_thread: builder.thread("GASNET_SND_THREAD"),
+            single: false,
+            stack: stack(table),
             inline: u32::try_from(table.int(inline)).ok(),
             inline_is_set: table.is_set(inline),
             packed_long: narrow(table.size_or_code("GASNET_PACKEDLONG_LIMIT")),
@@ -56,6 +61,8 @@ impl NetSettings {
             pinned: PinnedMemory::of(table, env),
             xrc: table.bool(xrc),
             xrc_is_set: table.is_set(xrc),
+            huge_pages: huge_pages(table),
+            quiet: table.bool("GASNET_QUIET"),
             warnings: Vec::new(),
         };
         Ok(Self { warnings: builder.warnings, ..settings })
@@ -77,6 +84,13 @@ fn soft(table: &Values) -> Result<SoftSettings, Error> {
 /// A number that is not negative, cut to 32 bits.
 fn narrow(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
+}
+
+/// Bytes of stack of the library's threads.
+fn stack(table: &Values) -> usize {
+    let padded = table.size("GASNET_THREAD_STACK_PAD").saturating_add(USUAL_STACK);
+    let least = table.size("GASNET_THREAD_STACK_MIN");
+    usize::try_from(padded.max(least)).unwrap_or(usize::MAX)
 }
 
 /// The table, and what was cut.
@@ -144,7 +158,7 @@ impl SettingsBuilder<'_> {
             model_warn: table.bool("GASNET_IBV_MODEL_WARN"),
             num_qps: self.capped("GASNET_NUM_QPS", MOST_QPS, ""),
             max_hcas: self.count("GASNET_IBV_MAX_HCAS"),
-            max_mtu: self.mtu(),
+            max_mtu: self.mtu()?,
             rd_atom: self.count("GASNET_QP_RD_ATOM"),
         })
     }
@@ -162,16 +176,20 @@ impl SettingsBuilder<'_> {
         }
     }
 
-    fn mtu(&mut self) -> Option<Mtu> {
-        let bytes = self.table.size_or_code("GASNET_MAX_MTU");
+    /// `None`: what the port has, which both -1 and the library's own choice, 0, mean.
+    fn mtu(&self) -> Result<Option<Mtu>, Error> {
+        let name = "GASNET_MAX_MTU";
+        let bytes = self.table.size_or_code(name);
         if bytes <= 0 {
-            return None;
+            return Ok(None);
         }
-        let mtu = Mtu::of_bytes(narrow(bytes));
-        if mtu.is_none() {
-            self.warnings.push(format!("GASNET_MAX_MTU={bytes} is none of 256, 512, 1024, 2048, 4096: ports keep their own MTU"));
-        }
-        mtu
+        let wrong = || {
+            let problem = format!(
+                "{bytes} is no size of packets: use 256, 512, 1024, 2048 or 4096, -1 for what the port has, or 0"
+            );
+            Error::Variable { name, problem }
+        };
+        Mtu::of_bytes(narrow(bytes)).map(Some).ok_or_else(wrong)
     }
 
     fn connect(&mut self) -> ConnectSettings {

@@ -8,6 +8,7 @@ use bootstrap::Rank;
 use serde::{Deserialize, Serialize};
 
 use super::sizes::Sizes;
+use crate::transport::net::am::header::BUFFER_LEN;
 
 /// `GASNET_CONNECT*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +57,11 @@ impl ConnectSettings {
         self.file_out.as_deref().is_some_and(|name| !is_per_rank(name))
     }
 
-    /// Receive buffers in a job of so many ranks: as set, else 4 + 2 * max(1, log2 of the ranks,
-    /// rounded up).
-    pub(crate) fn receives(&self, ranks: u32) -> u32 {
-        let bits = u32::BITS - ranks.saturating_sub(1).leading_zeros();
-        self.receives.unwrap_or(4 + 2 * bits.max(1))
+    /// Receive buffers of a rank with so many remote ones: as set, else 4 + 2 * log2 of them,
+    /// rounded up, and at least 6.
+    pub(crate) fn receives(&self, remotes: u32) -> u32 {
+        let bits = u32::BITS - remotes.saturating_sub(1).leading_zeros();
+        self.receives.unwrap_or((4 + 2 * bits).max(6))
     }
 }
 
@@ -114,6 +115,8 @@ pub(crate) struct Agreement {
     pub srq: bool,
     /// `GASNET_USE_FENCED_PUTS`.
     pub fenced: bool,
+    /// Bytes of a message buffer, as a power of two.
+    pub buffer: u8,
     /// How ranks are connected; not of the sizes.
     pub ways: ConnectWays,
 }
@@ -126,13 +129,20 @@ impl Agreement {
             credits: sizes.credits_per_connection,
             srq: sizes.srq.is_some(),
             fenced,
+            buffer: u8::try_from(BUFFER_LEN.ilog2()).unwrap_or(u8::MAX),
             ways,
         }
     }
 
     /// In what another rank differs from this one, `me`, and what to set. `None`: they fit.
     pub(crate) fn differs(self, me: Rank, other: Self) -> Option<String> {
-        let rows: [(_, u32, u32, _); 5] = [
+        let rows: [(_, u32, u32, _); 6] = [
+            (
+                "bytes in a message buffer",
+                1_u32.checked_shl(other.buffer.into()).unwrap_or(0),
+                1 << self.buffer,
+                "link all ranks with libraries of one --max-medium of scripts/install",
+            ),
             (
                 "ports",
                 other.rails.into(),

@@ -114,6 +114,15 @@ pub(crate) struct Stripes {
     pub get: u64,
 }
 
+impl NetSettings {
+    /// Whether the network of a program with one thread can do without threads: all connections are
+    /// made at the start, and no progress thread is asked for.
+    pub(crate) const fn needs_no_thread(&self) -> bool {
+        let connected = self.connect.at_start && self.connect.file_in.is_none();
+        connected && !self.receive_thread.on && !self.send_thread.on
+    }
+}
+
 /// What the user set.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NetSettings {
@@ -129,14 +138,19 @@ pub(crate) struct NetSettings {
     pub receive_thread: ThreadSettings,
     /// Threads for completions of sends.
     pub send_thread: ThreadSettings,
+    /// No thread is needed: [`NetSettings::needs_no_thread`] of a program with one. Counts for
+    /// adapters only; the software adapter has a thread of its own anyhow.
+    pub single: bool,
+    /// `GASNET_THREAD_STACK_*`: bytes of stack of the library's threads.
+    pub stack: usize,
     /// `GASNET_INLINESEND_LIMIT` in bytes; `None` takes what the device can do.
     pub inline: Option<u32>,
     /// Whether the user set the limit, so that a device's lower one is worth a warning.
     pub inline_is_set: bool,
     /// `GASNET_PACKEDLONG_LIMIT`: the greatest Long that travels with its header, in bytes.
     pub packed_long: u32,
-    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT`: the greatest put that is copied when its source shall be
-    /// free at once, in bytes.
+    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT`: the greatest put, or payload of a Long, that is copied when
+    /// its source shall be free at once, in bytes.
     pub put_bounce: u64,
     /// `GASNET_AM_GATHER_MIN`: the least payload that is gathered, in bytes; `None` never gathers.
     pub gather_min: Option<u32>,
@@ -152,6 +166,10 @@ pub(crate) struct NetSettings {
     pub xrc: bool,
     /// Whether the user set it, so that a refusal is worth a line.
     pub xrc_is_set: bool,
+    /// `GASNET_USE_HUGEPAGES`.
+    pub huge_pages: bool,
+    /// `GASNET_QUIET`: warnings are not printed.
+    pub quiet: bool,
     /// What was cut, for rank 0 to print.
     pub warnings: Vec<String>,
 }

@@ -114,6 +114,9 @@ pub(crate) struct SrqSizes {
     pub replies: u32,
 }
 
+/// Buffers for replies that a connection, or the rail where queues are shared, has before there are
+/// requests.
+pub(crate) const FIRST_REPLIES: u32 = 2;
 /// Send queue entries of a connection that only replies, acks and messages of the library may use.
 pub(crate) const RESERVED_SQ_SLOTS: u32 = 2;
 /// Receive buffers of a connection for messages of the library: [`Job::reserve`] of every job.
@@ -385,13 +388,33 @@ impl Sizes {
         if self.srq.is_some() { 2 * self.connections } else { self.connections }
     }
 
-    /// Receive buffers of a connection: its share of the peer's requests, of replies to its own,
-    /// and of the library's messages.
+    /// Most receive buffers of a connection: its share of the peer's requests, of replies to its
+    /// own, and of the library's messages.
     pub(crate) const fn receives(&self) -> u32 {
         match self.srq {
             Some(_) => 0,
             None => 2 * self.credits_per_connection + self.reserve,
         }
+    }
+
+    /// Credits of a connection that may be used from the start, and of all. With shared queues all:
+    /// there the rail has the buffers for replies.
+    pub(crate) fn first_credits(&self) -> (u32, u32) {
+        let all = self.credits_per_connection;
+        (if self.srq.is_some() { all } else { FIRST_REPLIES.min(all) }, all)
+    }
+
+    /// Receive buffers of a connection that is new: [`Sizes::receives`] without those for replies
+    /// to requests that were not sent yet.
+    pub(crate) fn first_receives(&self) -> u32 {
+        let (first, all) = self.first_credits();
+        self.receives().saturating_sub(all - first)
+    }
+
+    /// Buffers of a rail's shared queue for requests. A few of its room stand for the first replies
+    /// and the library's messages, so that an idle rank has half of what it may have.
+    pub(crate) fn shared_requests(&self, queues: SrqSizes) -> u32 {
+        queues.requests - (FIRST_REPLIES + self.reserve).min(queues.requests / 32)
     }
 
     pub(crate) const fn sends(&self) -> u32 {
@@ -412,22 +435,29 @@ impl Sizes {
 /// Estimates.
 #[cfg(test)]
 impl Sizes {
-    /// Bytes of message buffers of `buffer` bytes in a rank that is connected to `connected` peers
-    /// (as `recv_buffers.rs` makes them).
-    pub(crate) fn buffer_bytes(&self, job: &Job, connected: u32, buffer: u32) -> u64 {
+    /// Receive buffers of a rank that is connected to `connected` peers (as `recv_buffers.rs` makes
+    /// them) and has sent no requests.
+    pub(crate) fn receive_buffers(&self, job: &Job, connected: u32) -> u64 {
         let wide = u64::from;
         let rails = wide(job.rails.max(1));
         let connections = wide(connected) * wide(self.connections);
-        let credits = connections * wide(self.credits_per_connection);
-        let received = match self.srq {
+        match self.srq {
+            Some(_) if connected == 0 => 0,
             Some(queues) => {
-                credits.min(rails * wide(queues.requests))
-                    + credits.min(rails * wide(queues.replies))
+                let credits = connections * wide(self.credits_per_connection);
+                let first = wide(FIRST_REPLIES.min(queues.replies) + self.reserve);
+                credits.min(rails * wide(self.shared_requests(queues))) + rails * first
             }
-            None => connections * wide(self.receives()) + rails * wide(self.spares),
-        };
+            None => connections * wide(self.first_receives()) + rails * wide(self.spares),
+        }
+    }
+
+    /// Bytes of message buffers of `buffer` bytes in such a rank.
+    pub(crate) fn buffer_bytes(&self, job: &Job, connected: u32, buffer: u32) -> u64 {
+        let wide = u64::from;
+        let connections = wide(connected) * wide(self.connections);
         let bounce = wide(self.bounce_per_connection()) * (1 + connections);
-        (received + bounce.min(wide(self.bounce))) * wide(buffer)
+        (self.receive_buffers(job, connected) + bounce.min(wide(self.bounce))) * wide(buffer)
     }
 
     /// Bytes that a rank takes with `connected` peers of a job, roughly: buffers, queues, and the

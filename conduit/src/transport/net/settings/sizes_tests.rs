@@ -11,6 +11,7 @@ use crate::transport::net::settings::{Agreement, ConnectWays, NetSettings};
 /// What rdma_rxe says of itself.
 const RXE: DeviceLimits = DeviceLimits { max_cqe: 32_767, max_qp_wr: 1 << 20, max_srq_wr: 1 << 20 };
 const BUFFER: u32 = 1 << 16;
+const FIRST: u64 = FIRST_REPLIES as u64;
 
 fn job(ranks: u32) -> Job {
     Job { ranks, rails: 1, queue_pairs: 1, reserve: 0, spares: 1 }
@@ -55,7 +56,22 @@ fn memory_stops_growing_with_shared_queues() {
     assert!(large - small <= 16 * 1000, "{small} {large}");
     // Receives, and what may be sent at once.
     let connected = |peers| sizes(40).buffer_bytes(&job(40), peers, BUFFER);
-    assert_eq!(connected(3) - connected(2), (24 + 24 + 12) * u64::from(BUFFER));
+    assert_eq!(connected(3) - connected(2), (12 + FIRST + 24 + 12) * u64::from(BUFFER));
+}
+
+/// Buffers for replies are not there before there are requests.
+#[test]
+fn an_idle_rank_has_half_of_the_receive_buffers_that_it_may_have() {
+    let job = |ranks| Job { reserve: INTERNAL_RECEIVES, ..job(ranks) };
+    let sizes = |ranks| Sizes::of(&depths(), &job(ranks), RXE).unwrap().0;
+    let many = sizes(65);
+    let queues = many.srq.unwrap();
+    let all = u64::from(queues.requests + queues.replies + many.reserve);
+    assert_eq!(all, 2 * 511 + 4);
+    assert!(2 * many.receive_buffers(&job(65), 64) <= all);
+    let few = sizes(9);
+    let all = 8 * u64::from(few.receives()) + 1;
+    assert_eq!((all, few.receive_buffers(&job(9), 8)), (8 * 28 + 1, 8 * (12 + 4 + FIRST) + 1));
 }
 
 #[test]
@@ -69,7 +85,7 @@ fn shared_queues_are_as_deep_in_every_job() {
     assert_eq!((few.receive_cq, few.ops), (many.receive_cq, many.ops));
     let bytes = |sizes: &Sizes, connected| sizes.buffer_bytes(&job(12), connected, BUFFER);
     assert_eq!(bytes(&few, 0), bytes(&many, 0));
-    assert_eq!(bytes(&few, 2) - bytes(&few, 1), (24 + 24 + 12) * u64::from(BUFFER));
+    assert_eq!(bytes(&few, 2) - bytes(&few, 1), (12 + 24 + 12) * u64::from(BUFFER));
     assert_eq!(bytes(&many, 5000), bytes(&many, 6000));
 }
 
@@ -147,12 +163,14 @@ fn the_least_of_everything_still_moves() {
 #[test]
 fn ranks_that_differ_are_told_what_to_set() {
     let ways = ConnectWays { at_start: true, ..ConnectWays::default() };
-    let mine = Agreement { rails: 2, queue_pairs: 2, credits: 6, srq: false, fenced: false, ways };
+    let (srq, fenced, buffer) = (false, false, 8);
+    let mine = Agreement { rails: 2, queue_pairs: 2, credits: 6, srq, fenced, buffer, ways };
     assert_eq!(mine.differs(Rank(1), mine), None);
     for (other, name) in [
         (Agreement { rails: 1, queue_pairs: 1, ..mine }, "GASNET_IBV_PORTS"),
         (Agreement { queue_pairs: 4, ..mine }, "GASNET_NUM_QPS"),
         (Agreement { credits: 7, ..mine }, "GASNET_AM_CREDITS_PP"),
+        (Agreement { buffer: 4, ..mine }, "--max-medium"),
         (Agreement { srq: true, queue_pairs: 4, ..mine }, "GASNET_USE_SRQ"),
         (Agreement { fenced: true, ..mine }, "GASNET_USE_FENCED_PUTS"),
         (Agreement { ways: ConnectWays::default(), ..mine }, "GASNET_CONNECT_STATIC"),

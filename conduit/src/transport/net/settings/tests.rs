@@ -35,7 +35,10 @@ fn defaults_are_those_of_the_documents() {
     assert!(connect.dynamic && connect.at_start);
     assert_eq!(connect.timing.min, Duration::from_millis(1));
     assert_eq!(connect.timing.max, Duration::from_micros(1 << 26));
-    assert_eq!([1, 2, 3, 4, 5, 256, 257].map(|n| connect.receives(n)), [6, 6, 8, 8, 10, 20, 22]);
+    assert_eq!(
+        [0, 1, 2, 3, 4, 5, 256, 257].map(|n| connect.receives(n)),
+        [6, 6, 6, 8, 8, 10, 20, 22]
+    );
     let depths = settings.depths;
     assert_eq!((depths.ops_per_peer, depths.ops), (24, Total::Is(255)));
     assert_eq!((depths.credits_per_peer, depths.credits, depths.slack), (12, Total::Default, 1));
@@ -77,7 +80,6 @@ fn what_is_above_a_cap_is_cut_with_a_warning() {
         ("GASNET_QP_TIMEOUT", "32", "31 is used"),
         ("GASNET_QP_RETRY_COUNT", "8", "7 is used"),
         ("GASNET_AM_CREDITS_SLACK", "12", "11 is used"),
-        ("GASNET_MAX_MTU", "3000", "their own MTU"),
         ("GASNET_PUT_STRIPE_SZ", "1", "4096 are used"),
         ("GASNET_GET_STRIPE_SZ", "1B", "4096 are used"),
         ("GASNET_CONNECT_RETRANS_MIN", "67108864", "1000 and 67108864 µs are used"),
@@ -119,6 +121,10 @@ fn codes_mean_what_the_documents_say() {
         ("GASNET_RCV_THREAD_IDLE", "500"),
     ]);
     let settings = settings.unwrap();
+    let stack = |pairs: &[(&str, &str)]| read(pairs).unwrap().stack;
+    let (least, pad) = ("GASNET_THREAD_STACK_MIN", "GASNET_THREAD_STACK_PAD");
+    assert_eq!(stack(&[(least, "1M")]), 2 << 20);
+    assert_eq!([stack(&[(least, "8M")]), stack(&[(pad, "1M"), (least, "2M")])], [8 << 20, 3 << 20]);
     assert_eq!((settings.inline, settings.gather_min), (None, None));
     assert_eq!(settings.depths.srq, SharedReceive::From(64));
     assert_eq!(settings.ports.pkey, Some(3));
@@ -132,6 +138,8 @@ fn codes_mean_what_the_documents_say() {
 fn what_cannot_be_is_refused_by_name() {
     for (name, value, problem) in [
         ("GASNET_IBV_PKEY", "0x8001", "membership bit"),
+        ("GASNET_MAX_MTU", "3000", "3000 is no size of packets: use 256, 512, 1024, 2048 or 4096"),
+        ("GASNET_MAX_MTU", "8K", "8192 is no size"),
         ("GASNET_IBV_SOFT_ADDRESS", "10.0.0.1/33", "\"33\""),
         ("GASNET_IBV_SOFT_ADDRESS", "somewhere", "such as 10.1.2.3"),
         ("GASNET_IBV_PORTS_TYPE", "Socket/0", "GASNET_IBV_PORTS_TYPE"),
@@ -148,6 +156,20 @@ fn networks_cover_their_addresses() {
     assert!(covers("10.1.2.3", "10.1.2.3") && !covers("10.1.2.3", "10.1.2.2"));
     assert!(covers("0.0.0.0/0", "10.1.2.3") && !covers("::/0", "10.1.2.3"));
     assert!(covers("fd00::/8", "fd12::1") && !covers("fd00::/8", "fe80::1"));
+}
+
+#[test]
+fn a_thread_is_needed_where_something_happens_without_the_program() {
+    let needs = |pairs: &[(&str, &str)]| !read(pairs).unwrap().needs_no_thread();
+    assert!(!needs(&[]) && !needs(&[("GASNET_CONNECT_DYNAMIC", "0")]));
+    for pair in [
+        ("GASNET_RCV_THREAD", "1"),
+        ("GASNET_SND_THREAD", "1"),
+        ("GASNET_CONNECT_STATIC", "0"),
+        ("GASNET_CONNECTFILE_IN", "list"),
+    ] {
+        assert!(needs(&[pair]), "{pair:?}");
+    }
 }
 
 proptest! {

@@ -280,7 +280,7 @@ pub(crate) fn plan(
     let (opened, can, max_segment) = opened(settings, members, common, services)?;
     let job = job(settings, members, &opened.selection, services.rank_info().locals);
     let (sizes, warnings) = Sizes::of(&settings.depths, &job, can)?;
-    if members.rank == Rank(0) {
+    if members.rank == Rank(0) && !settings.quiet {
         for note in settings.warnings.iter().chain(&warnings) {
             say!(WARN, RANK, "{note}");
         }

@@ -21,7 +21,7 @@ pub(crate) type Datagrams = (Socket, Arc<dyn Channel>);
 /// whom it needs: neighbours, too, where atomics are atomic only to those of an adapter.
 pub(crate) fn datagrams(
     plan: &NetPlan,
-    size: u32,
+    remotes: u32,
     settings: &ConnectSettings,
 ) -> Result<Option<Datagrams>, Error> {
     let others = settings.file_in.is_some() || plan.atomics() == AtomicCap::Device;
@@ -29,7 +29,7 @@ pub(crate) fn datagrams(
     let (true, Some(rail)) = (dynamic, plan.rails.first()) else { return Ok(None) };
     let channel = rail.device.channel()?;
     let (device, place) = (&rail.device, (rail.port, rail.pkey_index));
-    Ok(Some((Socket::new(device, Some(&channel), place, settings, size)?, channel)))
+    Ok(Some((Socket::new(device, Some(&channel), place, settings, remotes)?, channel)))
 }
 
 /// Prepares connections to the ranks that are connected at the start, and starts the threads.

@@ -8,8 +8,8 @@ use crate::transport::net::RawTarget;
 const SEGMENT: usize = 1 << 20;
 /// Puts of a test; about half of them are late.
 const PUTS: usize = 24;
-/// Late by far more than a message takes.
-const LATE: &str = "seed=7 delay-write=30ms@50%";
+/// Late by far more than a message takes, on a machine that is busy too.
+const LATE: &str = "seed=7 delay-write=1000ms@50%";
 
 const TWO: Kind = Kind { rails: 2, connections: 2, faults: Some(LATE), ..PLAIN };
 
@@ -59,7 +59,9 @@ fn overtaken(kind: &Kind, len: usize, parts: usize) -> u32 {
 fn a_message_on_the_other_rail_overtakes_a_put_without_a_fence() {
     let fenced = Kind { fenced: true, ..TWO };
     for (len, parts) in [(8, 1), (5000, 1), (48, 3)] {
-        assert!(overtaken(&TWO, len, parts) > 0, "{len} bytes: nothing is late");
+        // Another message in between may turn the rails, so that puts and messages share one.
+        let late = (0..5).any(|_| overtaken(&TWO, len, parts) > 0);
+        assert!(late, "{len} bytes: nothing is late");
         assert_eq!(overtaken(&fenced, len, parts), 0, "{len} bytes in {parts} parts");
     }
 }
@@ -74,7 +76,9 @@ fn got_back(kind: &Kind, len: usize) -> u32 {
             let counter = Arc::new(OpCounter::default());
             let mut into: RawTarget = member.memory.target(SEGMENT / 2, len);
             let place = (Rank(1), (number * len) as u64);
-            finish((member.net, &member.met), &counter, || member.net.get(place, &mut into, &counter).expect("get"));
+            finish((member.net, &member.met), &counter, || {
+                member.net.get(place, &mut into, &counter).expect("get")
+            });
             let right = member.memory.read(SEGMENT / 2, len) == pattern(number, len);
             stale.fetch_add(u32::from(!right), Ordering::Relaxed);
         }
@@ -85,7 +89,7 @@ fn got_back(kind: &Kind, len: usize) -> u32 {
 
 #[test]
 fn a_get_on_the_other_rail_overtakes_a_put_without_a_fence() {
-    assert!(got_back(&TWO, 64) > 0, "nothing is late");
+    assert!((0..5).any(|_| got_back(&TWO, 64) > 0), "nothing is late");
     assert_eq!(got_back(&Kind { fenced: true, ..TWO }, 64), 0);
     // Where one device has it all, what comes later pushes what came before.
     let one = Kind { rails: 1, connections: 2, ..TWO };

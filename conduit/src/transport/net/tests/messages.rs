@@ -262,3 +262,99 @@ fn a_payload_is_in_use_after_the_call_only_where_it_is_gathered() {
         });
     }
 }
+
+/// A Long whose source shall be free at once is copied up to the limit, and beyond it waits for the
+/// device.
+#[test]
+fn a_long_is_copied_up_to_the_limit() {
+    const LEN: usize = 10_000;
+    for (put_bounce, copied) in
+        [(65_536, true), (LEN as u64, true), (LEN as u64 - 1, false), (0, false)]
+    {
+        run(2, 2 * LEN, &Kind { put_bounce, inline: Some(0), ..PLAIN }, |member| {
+            let got = AtomicU32::new(0);
+            let handler = |message: Arrived<'_>| {
+                assert!(matches!(message.payload, ArrivedPayload::Long { len: LEN, .. }));
+                got.fetch_add(1, Ordering::Relaxed);
+            };
+            if member.rank == 0 {
+                let payload = AmPayload::Long { payload: member.memory.part(0, LEN), dest: 0 };
+                let buffers = &member.net.context.buffers.send;
+                let before = buffers.len();
+                member.send(&request(Rank(1), &[], payload), &handler);
+                // Nobody polls since, so that of the header, and of what was copied, are under way.
+                assert_eq!(before - buffers.len(), 1 + u32::from(copied), "limit {put_bounce}");
+            }
+            member.meet(&handler);
+            assert_eq!(got.load(Ordering::Relaxed), member.rank);
+        });
+    }
+}
+
+/// `GASNET_INLINESEND_LIMIT=0`.
+#[test]
+fn nothing_is_inline_where_the_user_says_so() {
+    run(2, 0, &Kind { inline: Some(0), ..PLAIN }, |member| {
+        let peer = member.net.context.peers.get(Rank(1 - member.rank)).expect("a peer");
+        assert!(peer.connections.iter().all(|connection| connection.main.inline == 0));
+        member.meet(&|_| {});
+    });
+}
+
+/// Receive buffers that are posted on a connection for replies.
+fn reply_buffers(member: &Member<'_>) -> u32 {
+    let peer = member.net.context.peers.get(Rank(1 - member.rank)).expect("a peer");
+    match &member.net.context.rails[0].shared {
+        Some(shared) => shared.reply_supply.made(),
+        None => peer.connections[0].account.supply.made(),
+    }
+}
+
+#[test]
+fn buffers_for_replies_are_posted_when_requests_need_them() {
+    let queues = SrqSizes { requests: 24, replies: 24 };
+    let shared = Sizes { srq: Some(queues), slack: 0, ..USUAL };
+    for sizes in [USUAL, shared] {
+        run(2, 0, &Kind { sizes, ..PLAIN }, |member| {
+            let answered = AtomicU32::new(0);
+            let handler = |message: Arrived<'_>| match message.class {
+                MessageClass::Request => {
+                    let token = message.reply.expect("a request of the network");
+                    let answer = reply(rank_of(&message), &[], AmPayload::None);
+                    assert!(member.net.reply(token, &answer).expect("reply"));
+                }
+                _ => {
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            assert_eq!(reply_buffers(member), 2);
+            member.meet(&handler);
+            let wait = |all| {
+                member.poll_until(&handler, || answered.load(Ordering::Relaxed) == all);
+            };
+            if member.rank == 0 {
+                for turn in 1..=20 {
+                    member.send(&request(Rank(1), &[], AmPayload::None), &handler);
+                    wait(turn);
+                }
+                assert_eq!(reply_buffers(member), 2, "one request at a time needs no more");
+                member.poll_until(&handler, || !member.net.context.rails[0].is_sending());
+                // As many as there are credits, whatever the other rank does.
+                for _ in 0..12 {
+                    assert!(
+                        member.net.send(&request(Rank(1), &[], AmPayload::None)).expect("send")
+                    );
+                }
+                assert!(!member.net.send(&request(Rank(1), &[], AmPayload::None)).expect("send"));
+                wait(32);
+                assert!((12..=24).contains(&reply_buffers(member)), "{}", reply_buffers(member));
+                for turn in 0..50 {
+                    member.send(&request(Rank(1), &[turn], AmPayload::None), &handler);
+                }
+                wait(82);
+            }
+            member.meet(&handler);
+            assert!(member.rank == 0 || reply_buffers(member) == 2);
+        });
+    }
+}

@@ -97,6 +97,10 @@ struct Kind {
     fenced: bool,
     /// `GASNET_IBV_SOFT_FAULTS`.
     faults: Option<&'static str>,
+    /// `GASNET_NONBULKPUT_BOUNCE_LIMIT`.
+    put_bounce: u64,
+    /// No thread of the network.
+    single: bool,
 }
 
 const PLAIN: Kind = Kind {
@@ -115,6 +119,8 @@ const PLAIN: Kind = Kind {
     stripe: 0,
     fenced: false,
     faults: None,
+    put_bounce: 65_536,
+    single: false,
 };
 
 /// With the smallest queues, and nothing inline.
@@ -197,6 +203,8 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 settings.xrc = kind.xrc;
                 settings.registration.on = kind.registers;
                 settings.inline = kind.inline;
+                settings.put_bounce = kind.put_bounce;
+                settings.single = kind.single;
                 settings.gather_min = kind.gather_min;
                 settings.stripes = Stripes { put: kind.stripe, get: kind.stripe };
                 settings.fenced_puts = kind.fenced;

@@ -1,5 +1,6 @@
 //! Sleeping, progress threads, and what happens when a peer is gone.
 
+use super::super::settings::{PollMode, ThreadSettings};
 use super::*;
 
 #[test]
@@ -39,6 +40,39 @@ fn an_armed_network_rings_the_doorbell() {
     });
 }
 
+/// Without a thread a wait sleeps on the adapters themselves.
+#[test]
+fn a_network_of_one_thread_has_no_other() {
+    for (fake, single) in [(true, true), (false, false)] {
+        run(2, 0, &Kind { fake, single: true, ..PLAIN }, |member| {
+            assert_eq!(member.net.is_single(), single, "the software adapter has a thread anyhow");
+            let count = AtomicU32::new(0);
+            let handler = |_: Arrived<'_>| {
+                count.fetch_add(1, Ordering::Relaxed);
+            };
+            let (peer, begin) = (Rank(1 - member.rank), Instant::now());
+            for round in 1..=100 {
+                if member.rank == 0 {
+                    member.send(&request(peer, &[], AmPayload::None), &handler);
+                }
+                while count.load(Ordering::Relaxed) < round {
+                    member.net.arm().expect("arm");
+                    let sink = TestSink(&member.met, &handler);
+                    let polled = member.net.poll::<Seq, _>(&sink, Poll::All);
+                    if polled.expect("open").expect("poll") == 0 {
+                        member.net.nap(PATIENCE);
+                    }
+                    assert!(begin.elapsed() < PATIENCE);
+                }
+                if member.rank == 1 {
+                    member.send(&request(peer, &[], AmPayload::None), &handler);
+                }
+            }
+            member.meet(&handler);
+        });
+    }
+}
+
 /// Counts requests, from any thread.
 #[derive(Default)]
 struct Counting {
@@ -55,7 +89,6 @@ impl Sink for Counting {
 
 #[test]
 fn progress_threads_deliver_without_polls() {
-    use super::super::settings::{PollMode, ThreadSettings};
     for mode in [PollMode::Serialized, PollMode::Unserialized, PollMode::Exclusive] {
         run(2, 0, &PLAIN, |member| {
             let sink = Arc::new(Counting::default());
@@ -82,10 +115,114 @@ fn progress_threads_deliver_without_polls() {
     }
 }
 
+/// What becomes of `count` requests from rank 0 while another poller has the turn on rank 1: those
+/// that a thread of a mode has taken, and those that are left for a poll of the client.
+fn taken_out_of_turn(mode: PollMode) -> (u32, u32) {
+    const COUNT: u32 = 5;
+    let seen = Mutex::new((0, 0));
+    run(2, 0, &PLAIN, |member| {
+        let barrier = || member.services.borrow_mut().barrier().expect("barrier");
+        if member.rank == 0 {
+            barrier();
+            for _ in 0..COUNT {
+                member.send(&request(Rank(1), &[], AmPayload::None), &|_| {});
+            }
+            barrier();
+            barrier();
+            return;
+        }
+        let sink = Arc::new(Counting::default());
+        let shared: SharedSink = sink.clone();
+        let on = ThreadSettings { on: true, rate: 0, idle: Duration::ZERO, mode };
+        member
+            .net
+            .threads
+            .progress(&on, &ThreadSettings { on: false, ..on }, &shared)
+            .expect("threads");
+        let rail = &member.net.context.rails[0];
+        // As a poller that is in the middle of asking.
+        let mine = rail.receiving.take();
+        barrier();
+        barrier();
+        let begin = Instant::now();
+        let enough =
+            if mode == PollMode::Serialized { Duration::from_millis(200) } else { PATIENCE };
+        while sink.requests.load(Ordering::SeqCst) < COUNT && begin.elapsed() < enough {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let taken = sink.requests.load(Ordering::SeqCst);
+        assert!(mine);
+        rail.receiving.give();
+        // The client's turn: what the thread leaves to it, or all that is left goes to the thread.
+        let (left, begin) = (AtomicU32::new(0), Instant::now());
+        let count = |message: Arrived<'_>| {
+            left.fetch_add(u32::from(message.class == MessageClass::Request), Ordering::SeqCst);
+        };
+        while taken + left.load(Ordering::SeqCst) < COUNT
+            && sink.requests.load(Ordering::SeqCst) < COUNT
+        {
+            let polled = member.net.poll::<Seq, _>(&TestSink(&member.met, &count), Poll::All);
+            let _ = polled.expect("open").expect("poll");
+            assert!(begin.elapsed() < PATIENCE, "{mode:?}");
+        }
+        *seen.lock().unwrap() =
+            (taken, sink.requests.load(Ordering::SeqCst) + left.load(Ordering::SeqCst));
+        barrier();
+    });
+    seen.into_inner().unwrap()
+}
+
+/// A thread that takes turns waits for whoever asks the queue; one that does not, and one that has
+/// the queue for itself, do not.
+#[test]
+fn poll_modes_differ_in_whose_turn_it_is() {
+    assert_eq!(taken_out_of_turn(PollMode::Serialized), (0, 5));
+    assert_eq!(taken_out_of_turn(PollMode::Unserialized), (5, 5));
+    assert_eq!(taken_out_of_turn(PollMode::Exclusive), (5, 5));
+}
+
+/// Who else may ask a queue that a thread waits for: nobody where it is the thread's alone.
+#[test]
+fn only_an_exclusive_thread_keeps_others_from_the_queue() {
+    for (mode, others) in
+        [(PollMode::Serialized, true), (PollMode::Unserialized, true), (PollMode::Exclusive, false)]
+    {
+        run(2, 0, &PLAIN, |member| {
+            let barrier = || member.services.borrow_mut().barrier().expect("barrier");
+            let off = ThreadSettings { on: false, rate: 0, idle: Duration::ZERO, mode };
+            let on = ThreadSettings { on: true, ..off };
+            let shared: SharedSink = Arc::new(Counting::default());
+            // Its queues are the thread's from when it runs, which it need not for this.
+            for task in member.net.threads.wanted(&on, &on, &shared) {
+                task.claim();
+            }
+            if member.rank == 0 {
+                member.send(&request(Rank(1), &[], AmPayload::None), &|_| {});
+            }
+            barrier();
+            let got = AtomicU32::new(0);
+            let (begin, wanted) = (Instant::now(), member.rank);
+            let enough = || {
+                let (got, rail) = (got.load(Ordering::Relaxed), &member.net.context.rails[0]);
+                got == wanted && (wanted == 1 || !rail.is_sending())
+            };
+            let limit = if others { PATIENCE } else { Duration::from_millis(200) };
+            while !enough() && begin.elapsed() < limit {
+                let count = |_: Arrived<'_>| {
+                    got.fetch_add(1, Ordering::Relaxed);
+                };
+                let polled = member.net.poll::<Seq, _>(&TestSink(&member.met, &count), Poll::All);
+                let _ = polled.expect("open").expect("poll");
+            }
+            assert_eq!(enough(), others, "{mode:?}, rank {}", member.rank);
+            barrier();
+        });
+    }
+}
+
 /// An ack that found no room when it was due used to wait for a poll, and its peer for credits.
 #[test]
 fn an_ack_without_room_goes_out_although_nobody_polls() {
-    use super::super::settings::{PollMode, ThreadSettings};
     run(2, 0, &PLAIN, |member| {
         if member.rank == 0 {
             member.services.borrow_mut().barrier().expect("barrier");

@@ -1,0 +1,73 @@
+//! A network without threads, in a program that has one thread and needs no other: polls do now and
+//! then what the service thread does, and a wait sleeps on the descriptors of the adapters.
+
+use std::ffi::CStr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ::settings::Env;
+use ::settings::deadlines::net as deadlines;
+
+use super::error::Error;
+use super::settings::{FabricChoice, NetSettings};
+use super::threads::Threads;
+use super::transport::NetTransport;
+use crate::sys;
+
+/// Polls between two looks for connections that others ask for.
+const SELDOM: u32 = 64;
+/// Polls between two looks at what adapters report, which takes a system call.
+const HARDLY: u32 = 1 << 14;
+
+/// Lets drivers of adapters leave out locks where there is one thread. What the user says stays.
+pub(super) fn tell_drivers(settings: &NetSettings, env: &Env) {
+    const DRIVERS: [&CStr; 2] = [c"MLX4_SINGLE_THREADED", c"MLX5_SINGLE_THREADED"];
+    if !settings.single || settings.fabric == FabricChoice::Soft {
+        return;
+    }
+    for name in DRIVERS {
+        if name.to_str().is_ok_and(|name| env.get(name).is_none()) {
+            sys::set_variable(name, c"1");
+        }
+    }
+}
+
+impl Threads {
+    /// Where there is no service thread, some polls do its work.
+    #[inline]
+    pub(super) fn serve_seldom(&self) -> Result<(), Error> {
+        let Some(service) = &self.inline else { return Ok(()) };
+        let turn = service.turns.fetch_add(1, Ordering::Relaxed);
+        if turn.is_multiple_of(HARDLY) {
+            return service.serve();
+        }
+        if turn.is_multiple_of(SELDOM) || self.links.context.connect_queue.is_waiting() {
+            service.connect()?;
+        }
+        Ok(())
+    }
+}
+
+impl NetTransport {
+    /// Whether nobody rings the doorbell for what comes from the network.
+    pub(crate) const fn is_single(&self) -> bool {
+        self.threads.inline.is_some()
+    }
+
+    /// Sleeps until an armed completion queue has something, at most `slice` and so short that
+    /// neighbours, who ring a doorbell that is not heard here, do not wait long.
+    #[cold]
+    pub(crate) fn nap(&self, slice: Duration) {
+        let Some(service) = &self.threads.inline else { return };
+        let context = &self.context;
+        let failed = |result: Result<(), Error>| {
+            if let Err(error) = result {
+                context.fail(error);
+            }
+        };
+        self.enter(|_| failed(service.serve()));
+        // Outside the network: a signal that comes now may end the job over it.
+        let _ = service.wait(slice.min(deadlines::NAP.limit));
+        self.enter(|_| failed(service.consume()));
+    }
+}
