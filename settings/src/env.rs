@@ -3,9 +3,6 @@
 
 use std::ffi::{OsStr, OsString};
 
-use crate::installed::Defaults;
-use crate::values;
-
 /// Environment variables in their order. The first of equal names counts, as with `getenv`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Env {
@@ -35,16 +32,10 @@ impl Env {
         self.get(name).map(|value| value.to_string_lossy().into_owned())
     }
 
-    /// Adds the defaults of an installation, for what is not set.
-    #[must_use]
-    pub fn with_defaults(mut self, defaults: Defaults) -> Self {
-        for (row, value) in defaults.0 {
-            if values::seen(row, &self).is_none() {
-                self.pairs.push((row.name.into(), value.into()));
-                self.installed.push(row.name);
-            }
-        }
-        self
+    /// Adds a default of an installation, for a variable that is not set.
+    pub(crate) fn add_installed(&mut self, name: &'static str, value: String) {
+        self.pairs.push((name.into(), value.into()));
+        self.installed.push(name);
     }
 
     /// Where the value of a variable that is set comes from.

@@ -14,8 +14,10 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::Env;
 use crate::parse::parse;
 use crate::table::find;
+use crate::values;
 use crate::variable::Variable;
 
 const FIRST: &str = "gasnet-ibv defaults 1";
@@ -131,6 +133,19 @@ impl Defaults {
     }
 }
 
+impl Env {
+    /// Adds the defaults of an installation, for what is not set.
+    #[must_use]
+    pub fn with_defaults(mut self, defaults: Defaults) -> Self {
+        for (row, value) in defaults.0 {
+            if values::seen(row, &self).is_none() {
+                self.add_installed(row.name, value);
+            }
+        }
+        self
+    }
+}
+
 fn assignment(line: &str) -> Result<(&'static Variable, String), String> {
     let (name, value) = line.split_once('=').ok_or("is not NAME=VALUE")?;
     let row = find(name).ok_or("does not begin with the name of a variable")?;
@@ -147,7 +162,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Env, Values, explain_settings};
+    use crate::{Values, explain_settings};
 
     fn file(lines: &str) -> String {
         format!("{FIRST}\n{lines}{LAST}\n")

@@ -1,9 +1,6 @@
 //! The text of `GASNET_IBV_PORTS` and its family: `HCA[:port[,port…]]` joined with `+`. The
 //! launcher reads it before anything starts, ranks to choose their ports.
 
-use crate::Env;
-use crate::error::Error;
-
 /// The variable without suffix; `_0`, `_1`, `_0_1` … follow it in the names of its family.
 const BASE: &str = "GASNET_IBV_PORTS";
 /// What a filter looks like.
@@ -92,17 +89,6 @@ pub(crate) fn is_member(name: &str) -> bool {
     let key = name.strip_prefix(BASE).and_then(|rest| rest.strip_prefix('_'));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     key.is_some_and(|key| key.split('_').all(digits))
-}
-
-/// Members of the family, which have no rows, whose text cannot be used.
-pub(crate) fn member_errors(env: &Env) -> Vec<Error> {
-    let wrong = |(name, value): (&std::ffi::OsStr, &std::ffi::OsStr)| {
-        let name = name.to_str().filter(|name| is_member(name))?.to_owned();
-        let value = value.to_string_lossy().into_owned();
-        let problem = check(&value).err()?;
-        Some(Error { name, value, problem, expected: EXPECTED.to_owned() })
-    };
-    env.iter().filter_map(wrong).collect()
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ impl Values {
                 set.insert(row.name, value);
             }
         }
-        match port_filter::member_errors(env).into_iter().next() {
+        match member_errors(env).into_iter().next() {
             Some(error) => Err(error),
             None => Ok(Self { set }),
         }
@@ -97,7 +97,7 @@ impl Values {
     #[must_use]
     pub fn errors(env: &Env) -> Vec<Error> {
         let rows = rows().filter_map(|row| read(row, env).err());
-        rows.chain(port_filter::member_errors(env)).collect()
+        rows.chain(member_errors(env)).collect()
     }
 
     /// Whether the environment sets a variable.
@@ -214,4 +214,15 @@ fn seconds_of(number: f64) -> Duration {
 
 fn row(name: &str) -> &'static Variable {
     find(name).unwrap_or_else(|| unreachable!("{name} is not in the table of variables"))
+}
+
+/// Members of the family of port filters, which have no rows, whose text cannot be used.
+fn member_errors(env: &Env) -> Vec<Error> {
+    let wrong = |(name, value): (&std::ffi::OsStr, &std::ffi::OsStr)| {
+        let name = name.to_str().filter(|name| port_filter::is_member(name))?.to_owned();
+        let value = value.to_string_lossy().into_owned();
+        let problem = port_filter::check(&value).err()?;
+        Some(Error { name, value, problem, expected: port_filter::EXPECTED.to_owned() })
+    };
+    env.iter().filter_map(wrong).collect()
 }

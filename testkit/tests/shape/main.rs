@@ -30,6 +30,7 @@ const CONDUIT: &graph::Layers = &[
         "identity",
         "mode",
         "settings",
+        "installed",
         "call_state",
         "wait_mode",
         "data_type",
