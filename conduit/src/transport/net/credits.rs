@@ -4,10 +4,10 @@
 //! A request takes a credit, which stands for two receive buffers: one at the target for the
 //! request, one here for what answers it. Those at the target are there from the start; those here
 //! are posted when so many requests are under way for the first time ([`Supply`]), so an account
-//! begins with fewer credits than the target grants. A reply or an ack gives the credit back, and each message
-//! may carry more that the responder had banked. A responder banks at most *slack* credits; one
-//! more makes an ack due. Slack is below the number of credits: otherwise all could lie banked on
-//! both sides, and nobody could send.
+//! begins with fewer credits than the target grants. A reply or an ack gives the credit back, and
+//! each message may carry more that the responder had banked. A responder banks at most *slack*
+//! credits; one more makes an ack due. Slack is below the number of credits: otherwise all could
+//! lie banked on both sides, and nobody could send.
 
 use crate::sys::atomic::{AtomicU32, Ordering};
 

@@ -74,8 +74,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Makes the queue pair, for a rank with so many remote ones, and its own completion queue, which can be
-    /// armed when there is a `channel`.
+    /// Makes the queue pair, for a rank with so many remote ones, and its own completion queue,
+    /// which can be armed when there is a `channel`.
     pub(crate) fn new(
         device: &Arc<dyn Device>,
         channel: Option<&Arc<dyn Channel>>,
