@@ -119,7 +119,10 @@ fn start_up_asks_the_services_five_times() {
     assert_eq!(attach, ["exchange"]);
     let (init, _) = asked(&[("GASNET_CONNECT_STATIC", "0")]);
     assert_eq!(init, ["exchange", "exchange", "barrier"]);
+    // A second adapter is used where that is asked for.
     let (init, _) = asked(&[("GASNET_IBV_SOFT_DEVICES", "2")]);
+    assert_eq!(init, ["exchange", "exchange", "alltoall", "barrier"]);
+    let (init, _) = asked(&[("GASNET_IBV_SOFT_DEVICES", "2"), ("GASNET_IBV_MAX_HCAS", "2")]);
     assert_eq!(init, ["exchange", "exchange", "exchange", "alltoall", "barrier"]);
 }
 
@@ -157,7 +160,10 @@ fn ranks_that_do_not_fit_hear_in_what() {
     };
     let said = refusal(set("GASNET_IBV_FABRIC", "auto"));
     assert!(said[0].contains("GASNET_IBV_FABRIC: auto on rank 1, soft on rank 0"), "{said:?}");
-    let said = refusal(set("GASNET_IBV_SOFT_DEVICES", "2"));
+    let said = refusal(|settings| {
+        set("GASNET_IBV_SOFT_DEVICES", "2")(settings);
+        set("GASNET_IBV_MAX_HCAS", "2")(settings);
+    });
     assert!(said[0].contains("rank 1 has 2 ports, rank 0 1"), "{said:?}");
     let said = refusal(set("GASNET_CONNECT_STATIC", "0"));
     assert!(said.iter().all(|said| said.contains("GASNET_CONNECT_STATIC")), "{said:?}");
