@@ -65,7 +65,7 @@ impl Waiter {
     /// A wait that is ended by the doorbell.
     #[must_use]
     pub const fn new() -> Self {
-        Self::of(Cause::Event, 0, deadlines::SLEEP_FIRST.limit, deadlines::SLEEP_MOST.limit)
+        Self::for_cause(Cause::Event)
     }
 
     /// As [`Waiter::new`], for something else than operations.

@@ -39,22 +39,21 @@ pub(super) struct Doubling {
 impl Doubling {
     /// Begins with this rank's operand.
     pub(super) fn new(operand: &[u8]) -> Self {
-        let mut sum = Data::new(operand.len());
-        sum.bytes().iter_mut().zip(operand).for_each(|(to, from)| *to = *from);
-        Self { at: 0, sum, arrived: Vec::new() }
+        Self { at: 0, sum: Data::of(operand), arrived: Vec::new() }
     }
 
     /// Keeps a message; `false` for one that nobody waits for, or of another length.
     pub(super) fn arrive(&mut self, steps: &[Step], from: u32, tag: u8, bytes: &[u8]) -> bool {
         let left = steps.get(self.at..).unwrap_or_default();
-        let is_it = |step: &Step| matches!(step, Step::Receive { from: of, tag: under, .. } if (*of, *under) == (from, tag));
+        let is_it = |step: &Step| match *step {
+            Step::Receive { from: of, tag: under, .. } => (of, under) == (from, tag),
+            _ => false,
+        };
         let twice = self.arrived.iter().any(|(of, under, _)| (*of, *under) == (from, tag));
-        let mut data = Data::new(bytes.len());
         if twice || bytes.len() != self.sum.bytes().len() || !left.iter().any(is_it) {
             return false;
         }
-        data.bytes().copy_from_slice(bytes);
-        self.arrived.push((from, tag, data));
+        self.arrived.push((from, tag, Data::of(bytes)));
         true
     }
 
@@ -124,9 +123,8 @@ mod tests {
             if me.is_multiple_of(3) {
                 world.flying.push((to, *me, tag, bytes.to_vec()));
             } else {
-                let mut data = Data::new(bytes.len());
-                data.bytes().copy_from_slice(bytes);
-                assert!(world.written.insert((to, *me, tag), data).is_none(), "a message twice");
+                let before = world.written.insert((to, *me, tag), Data::of(bytes));
+                assert!(before.is_none(), "a message twice");
             }
             true
         }

@@ -178,14 +178,15 @@ impl Meetings {
         mut run: impl FnMut(bool, &mut dyn FnMut()),
     ) -> Result<Progress, String> {
         let mut progress = Progress::default();
-        let Some(boxes) = self.mailboxes.clone() else { return Ok(progress) };
+        let Self { queue, mailboxes } = self;
+        let Some(boxes) = mailboxes.as_deref() else { return Ok(progress) };
         loop {
             let mut first = None;
             // The first one has seen the result of all before it.
-            for meeting in self.queue.iter_mut().take(AHEAD as usize) {
+            for meeting in queue.iter_mut().take(AHEAD as usize) {
                 let mut reached = Ok(Reached::End);
                 let calls_program = meeting.calls_program();
-                run(calls_program, &mut || reached = meeting.double(&boxes, &mut send));
+                run(calls_program, &mut || reached = meeting.double(boxes, &mut send));
                 let reached = reached?;
                 progress.no_room |= reached == Reached::NoRoom;
                 first = first.or(Some((meeting.turn, reached)));
@@ -197,7 +198,7 @@ impl Meetings {
                 });
                 return Ok(progress);
             };
-            if let Some(mut meeting) = self.queue.pop_front() {
+            if let Some(mut meeting) = queue.pop_front() {
                 meeting.keep();
                 meeting.end(group);
                 progress.done = true;

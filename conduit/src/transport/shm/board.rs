@@ -41,6 +41,13 @@ impl<const N: usize> Operand<N> {
         Self { words: [[0; 8]; N], len }
     }
 
+    /// A copy of some bytes, as many as there is room for.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let mut operand = Self::new(bytes.len());
+        operand.bytes().iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        operand
+    }
+
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         self.words.as_flattened_mut().get_mut(..self.len).unwrap_or_default()
     }
