@@ -55,6 +55,23 @@ fn credits_stay_what_they_were() {
     });
 }
 
+/// One thread adds credits and takes one while another books what came back.
+#[test]
+fn credits_are_added_while_others_come_back() {
+    check(|| {
+        let account = Arc::new(Account::growing((1, 2), 1));
+        assert!(account.take());
+        let grows = {
+            let account = Arc::clone(&account);
+            thread::spawn(move || account.add(account.supply.more()))
+        };
+        account.returned(1).unwrap();
+        grows.join().unwrap();
+        assert!(account.returned(1).is_err());
+        assert!(account.take() && account.take() && !account.take());
+    });
+}
+
 #[test]
 fn banked_credits_are_carried_once() {
     check(|| {

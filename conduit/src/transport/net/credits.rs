@@ -137,11 +137,15 @@ impl Account {
         if count == 0 {
             return Ok(());
         }
-        let most = self.supply.made();
-        let more = |now: u32| now.checked_add(count).filter(|sum| *sum <= most);
-        match self.available.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more) {
+        // The supply is read after what is available: another thread may add to both meanwhile,
+        // and it counts in the supply first.
+        let more = |now: u32| now.checked_add(count).filter(|sum| *sum <= self.supply.made());
+        match self.available.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
             Ok(_) => Ok(()),
-            Err(now) => Err(TooMany { returned: count, possible: most.saturating_sub(now) }),
+            Err(now) => {
+                let possible = self.supply.made().saturating_sub(now);
+                Err(TooMany { returned: count, possible })
+            }
         }
     }
 
