@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use bench::arena::{Arena, Result};
-use gasnet_ibv::{BarrierFlags, Client, Flags, LocalCompletion, Operations, Rank, Seq};
+use gasnet_ibv::{BarrierFlags, Client, Flags, LocalCompletion, Operations, Rank, Seq, WaitMode};
 use testkit::report::show;
 
 /// Bytes of a transfer.
@@ -34,6 +34,8 @@ fn main() -> Result<()> {
     let mut own = Arena::of(&segment)?;
     client.barrier(0, BarrierFlags::ANONYMOUS)?;
     if client.rank() == Rank(0) {
+        // As perftest waits: its client spins, its server sleeps.
+        client.set_wait_mode(WaitMode::Spin);
         // The first sample makes every page resident.
         for sample in 0..=samples {
             let mut lines = floods(&client, &mut own, count / WINDOW)?;
