@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use gasnet_ibv::inner::{
-    AmMessage, AmPayload, Destination, MAX_LONG, MessageClass, Target, max_medium,
+    AmMessage, AmPayload, Destination, MAX_LONG, MessageClass, Target, max_medium, traces_messages,
 };
 use gasnet_ibv::{HandlerIndex, LUB_LONG, LUB_MEDIUM, Outcome};
 
@@ -132,7 +132,56 @@ fn request_after_check<const N: usize>(
     flags: Flags,
     args: [i32; N],
 ) -> c_int {
+    if traces_messages() {
+        return request_traced(tm, rank, handler, flags, args);
+    }
     if try_request_short::<true>(tm, rank, handler, flags, &args) {
+        return fail::OK;
+    }
+    request_short(tm, rank, handler, flags, &args)
+}
+
+/// [`try_request_short`] while messages are traced.
+#[inline(always)]
+fn try_request_traced<const CHECK: bool>(
+    tm: Handle,
+    rank: u32,
+    handler: u8,
+    flags: Flags,
+    args: &[i32],
+) -> bool {
+    let Some(state) = state::get() else { return false };
+    !checks::ON
+        && is_usual(handler, flags)
+        && state::is_whole_team(tm)
+        && state.inner.try_request_traced::<M, CHECK>(rank, handler, args)
+}
+
+/// [`request_after_check`] while messages are traced: each step is a function of its own, so that the
+/// first saves no registers.
+#[inline(never)]
+fn request_traced<const N: usize>(
+    tm: Handle,
+    rank: u32,
+    handler: u8,
+    flags: Flags,
+    args: [i32; N],
+) -> c_int {
+    if try_request_traced::<false>(tm, rank, handler, flags, &args) {
+        return fail::OK;
+    }
+    request_traced_after_check(tm, rank, handler, flags, args)
+}
+
+#[inline(never)]
+fn request_traced_after_check<const N: usize>(
+    tm: Handle,
+    rank: u32,
+    handler: u8,
+    flags: Flags,
+    args: [i32; N],
+) -> c_int {
+    if try_request_traced::<true>(tm, rank, handler, flags, &args) {
         return fail::OK;
     }
     request_short(tm, rank, handler, flags, &args)

@@ -232,6 +232,13 @@ pub fn handler_row(
     Registered::new(index, name, nargs, role, Function::Foreign(foreign))
 }
 
+/// Whether messages are traced or counted.
+#[inline(always)]
+#[must_use]
+pub fn traces_messages() -> bool {
+    trace::on(Category::Messages)
+}
+
 /// Messages and their handlers.
 impl Inner {
     /// Registers all of `rows` or none; their indices. `settle` is told each, by position, before a
@@ -288,8 +295,30 @@ impl Inner {
         if CHECK {
             self.0.send_short_checked::<M>(target, handler, args)
         } else {
-            self.0.shm().send_unchecked::<M>(target, handler, args)
+            self.0.shm().send_unchecked::<M, false>(target, handler, args)
         }
+    }
+
+    /// As [`Inner::try_request_short`] while messages are traced, for one that is like those before
+    /// it.
+    #[inline(always)]
+    pub fn try_request_traced<M: Mode, const CHECK: bool>(
+        self,
+        rank: u32,
+        handler: u8,
+        args: &[i32],
+    ) -> bool {
+        let target = self.0.shm().span.offset(rank);
+        let sent = trace::may_extend(rank, handler)
+            && if CHECK {
+                self.0.send_short_checked::<M>(target, handler, args)
+            } else {
+                self.0.shm().send_unchecked::<M, true>(target, handler, args)
+            };
+        if sent {
+            trace::extend();
+        }
+        sent
     }
 
     /// As [`Inner::try_request_short`] for the reply of a handler.
