@@ -8,8 +8,8 @@ use gasnet_ibv::inner::{
 use gasnet_ibv::{HandlerIndex, LUB_LONG, LUB_MEDIUM, Outcome};
 
 use crate::arguments::{
-    answer, args, check_index, check_place, completion, long_limit, medium_limit, options, payload,
-    string,
+    answer, args, check_index, check_place, completion, long_limit, max_reply_long, medium_limit,
+    options, payload, reply_long_limit, string,
 };
 use crate::call::CHandler;
 use crate::current::{self, Sender};
@@ -242,7 +242,8 @@ impl Message {
         misuse::flags(self.flags, misuse::MESSAGE_FLAGS)?;
         let (state, peer) = (state::open()?, peer()?);
         let args = args(self.nargs, self.argv)?;
-        let bytes = payload(self.source, self.nbytes, MAX_LONG)?;
+        let most = if peer.token.is_some() { max_reply_long() } else { MAX_LONG };
+        let bytes = payload(self.source, self.nbytes, most)?;
         completion(self.lc_opt, peer.token.is_none())?;
         peer.check(state, call)?;
         peer.claim(call)?;
@@ -354,9 +355,9 @@ limits! {
     gex_AM_MaxRequestMedium, some_receiver(tm: Handle, rank: u32), medium_limit;
     gex_AM_MaxReplyMedium, some_receiver(tm: Handle, rank: u32), medium_limit;
     gex_AM_MaxRequestLong, some_receiver(tm: Handle, rank: u32), long_limit;
-    gex_AM_MaxReplyLong, some_receiver(tm: Handle, rank: u32), long_limit;
+    gex_AM_MaxReplyLong, some_receiver(tm: Handle, rank: u32), reply_long_limit;
     gex_Token_MaxReplyMedium, sender(token: Token), medium_limit;
-    gex_Token_MaxReplyLong, sender(token: Token), long_limit;
+    gex_Token_MaxReplyLong, sender(token: Token), reply_long_limit;
 }
 
 macro_rules! least_upper_bounds {
@@ -372,7 +373,7 @@ least_upper_bounds! {
     gex_AM_LUBRequestMedium = LUB_MEDIUM;
     gex_AM_LUBReplyMedium = LUB_MEDIUM;
     gex_AM_LUBRequestLong = LUB_LONG;
-    gex_AM_LUBReplyLong = LUB_LONG;
+    gex_AM_LUBReplyLong = max_reply_long();
 }
 
 #[unsafe(no_mangle)]

@@ -26,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 
 use bootstrap::Rank;
 
+pub use crate::am::carried_long::MAX_CARRIED;
 pub use crate::am::lend::Lender;
 pub use crate::atomics::domain::Domain;
 pub use crate::atomics::offload::Offload;
@@ -45,6 +46,7 @@ pub use crate::rank::RankContext;
 pub use crate::rma::operations::{Op, OpCounters, Part};
 pub use crate::rma::publication::{BoundSegment, MAX_ENDPOINTS};
 pub use crate::rma::remote::RemoteOp;
+use crate::segment_mode::SegmentMode;
 use crate::settings::{SegmentLimit, Settings};
 pub use crate::token::RawToken;
 use crate::trace::{self, Category};
@@ -111,6 +113,38 @@ pub struct Preset {
     /// `GASNET_MAX_SEGSIZE` where the environment says nothing, and the name of the variable of the
     /// program that says it.
     pub max_segment: Option<(&'static str, String)>,
+    /// The segment mode that it was compiled for.
+    pub segment_mode: Compiled,
+}
+
+/// The segment mode that a program of C was compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compiled {
+    /// The usual one; `GASNET_SEGMENT_MODE` may say otherwise.
+    Fast,
+    /// `GASNET_SEGMENT_LARGE`; `GASNET_SEGMENT_MODE` may say otherwise.
+    Large,
+    /// `GASNET_SEGMENT_EVERYTHING`: what it transfers from and to is in no segment.
+    Everything,
+}
+
+impl Compiled {
+    /// The mode, with what the environment says.
+    pub(crate) fn with(self, table: &settings::Values) -> Result<SegmentMode, Error> {
+        let name = "GASNET_SEGMENT_MODE";
+        let word = table.word(name);
+        match (self, table.is_set(name)) {
+            (Self::Everything, set) if !set || word == "EVERYTHING" => Ok(SegmentMode::EVERYTHING),
+            (Self::Everything, _) => {
+                let problem = format!(
+                    "{word}, but this program was compiled with GASNET_SEGMENT_EVERYTHING: its transfers need no segment, and it may have none; unset the variable"
+                );
+                Err(Error::Setting { name, problem })
+            }
+            (Self::Large, false) => Ok(SegmentMode::LARGE),
+            _ => SegmentMode::chosen(table),
+        }
+    }
 }
 
 static RANK: OnceLock<Arc<RankContext>> = OnceLock::new();
@@ -125,7 +159,9 @@ pub fn join<M: Mode>(name: &str, preset: Preset) -> Result<(Client<M>, Inner, u6
     let client = Client::<M>::init_with(name, true, |table, settings| {
         let most = u64::try_from(table.int("GASNET_MAX_THREADS")).unwrap_or(threads);
         threads = most.clamp(1, threads);
-        let settings = Settings { defer_threads: preset.defer_threads, ..settings };
+        let segment_mode = preset.segment_mode.with(table)?;
+        let defer_threads = preset.defer_threads;
+        let settings = Settings { defer_threads, segment_mode, ..settings };
         with_limit(table, settings, preset.max_segment)
     })?;
     // The process is a rank until it ends.
@@ -195,6 +231,12 @@ impl Inner {
         self.0.shm().span.contiguous()
     }
 
+    /// The segment mode of the job.
+    #[inline]
+    pub fn segment_mode(self) -> SegmentMode {
+        self.0.settings.segment_mode
+    }
+
     /// Whether a target shares memory with this rank.
     #[inline(always)]
     pub fn is_local(self, target: Target) -> bool {
@@ -261,7 +303,7 @@ impl Inner {
         flags: Flags,
         lender: &impl Lender,
     ) -> Result<Outcome, Error> {
-        self.0.send_lent(message, flags, lender, |message| match token {
+        self.0.send_lent::<M>(call, message, flags, lender, |message| match token {
             None => self.0.request::<M>(call, message, flags),
             Some(token) => Ok(token.send::<M>(message, flags)),
         })

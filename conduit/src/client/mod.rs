@@ -77,6 +77,7 @@ impl<M: Mode> Client<M> {
         notes::level(&table);
         notes::provider(&env, &table);
         let settings = adjust(&table, Settings::of(&table))?;
+        settings.check_mode(&table)?;
         let settings = Settings { single_threaded: !M::THREADED, ..settings };
         let services = bootstrap::connect_from(&env, &PROVIDERS)?;
         trace::open(&table, services.rank_info());
@@ -110,6 +111,7 @@ impl<M: Mode> Client<M> {
         context.handlers.register_library(coll::brief_handler());
         context.handlers.register_library(coll::order_handler());
         context.register_vis::<M>();
+        context.register_carried_longs();
         context.register_atomics::<M>();
         context.meet_at_start::<M>("init")?;
         context.start_threads::<M>()?;
