@@ -3,13 +3,13 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use gasnet_ibv::inner::{
-    AmMessage, AmPayload, Destination, MAX_LONG, MessageClass, Target, max_medium,
+    AmMessage, AmPayload, Destination, MAX_CARRIED, MAX_LONG, MessageClass, Target, max_medium,
 };
 use gasnet_ibv::{HandlerIndex, LUB_LONG, LUB_MEDIUM, Outcome};
 
 use crate::arguments::{
-    answer, args, check_index, check_place, completion, long_limit, max_reply_long, medium_limit,
-    options, payload, reply_long_limit, string,
+    answer, args, check_index, check_place, completion, long_limit, medium_limit, options, payload,
+    string,
 };
 use crate::call::CHandler;
 use crate::current::{self, Sender};
@@ -330,6 +330,17 @@ messages! {
     gexi_AM_RequestLong, "gex_AM_RequestLong", receiver(tm: Handle, rank: u32), send_long, dest;
     gexi_AM_ReplyMedium, "gex_AM_ReplyMedium", sender(token: Token), send_medium;
     gexi_AM_ReplyLong, "gex_AM_ReplyLong", sender(token: Token), send_long, dest;
+}
+
+/// Largest payload of a Long reply.
+fn reply_long_limit(flags: Flags, nargs: c_uint) -> Result<usize, Fail> {
+    Ok(long_limit(flags, nargs)?.min(max_reply_long()))
+}
+
+/// The same for any number of arguments: where segments may lack keys, only a message brings it.
+fn max_reply_long() -> usize {
+    let fast = state::get().is_none_or(|state| state.inner.segment_mode().is_fast());
+    if fast { MAX_LONG } else { MAX_CARRIED }
 }
 
 /// Checks the other side of a message whose limit is asked for; the job's ranks are all alike.

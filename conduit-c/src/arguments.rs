@@ -5,11 +5,10 @@ use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::ptr::NonNull;
 
-use gasnet_ibv::inner::{MAX_CARRIED, MAX_LONG, max_long_alloc, max_medium};
+use gasnet_ibv::inner::{MAX_LONG, max_long_alloc, max_medium};
 use gasnet_ibv::{Error, Flags as Options, HandlerIndex, MAX_ARGS};
 
 use crate::fail::{Fail, ensure};
-use crate::state;
 use crate::types::{
     EVENT_DEFER, EVENT_GROUP, EventValue, Flags, IMMEDIATE, LEAST_ALLOC, LEAST_CLIENT,
 };
@@ -84,17 +83,6 @@ pub fn medium_limit(flags: Flags, nargs: c_uint) -> Result<usize, Fail> {
 pub fn long_limit(flags: Flags, nargs: c_uint) -> Result<usize, Fail> {
     let count = count(flags, nargs)?;
     Ok(if flags & LEAST_ALLOC != 0 { max_long_alloc(count) } else { MAX_LONG })
-}
-
-/// Largest payload of a Long reply.
-pub fn reply_long_limit(flags: Flags, nargs: c_uint) -> Result<usize, Fail> {
-    Ok(long_limit(flags, nargs)?.min(max_reply_long()))
-}
-
-/// The same for any number of arguments: where segments may lack keys, only a message brings it.
-pub fn max_reply_long() -> usize {
-    let fast = state::get().is_none_or(|state| state.inner.segment_mode().is_fast());
-    if fast { MAX_LONG } else { MAX_CARRIED }
 }
 
 /// The conduit's options for the flags of a call.

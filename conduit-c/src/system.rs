@@ -7,8 +7,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, RwLock};
 
-use gasnet_ibv::inner::{self, Compiled, DeferredThread, Preset};
-use gasnet_ibv::{Client, Mode, Rank, exit};
+use gasnet_ibv::inner::{self, DeferredThread, Preset};
+use gasnet_ibv::{Client, Mode, Rank, SegmentMode, exit};
 
 use crate::arguments::{answer, array_mut, check_place, no_flags, string};
 use crate::collectives::Collectives;
@@ -178,13 +178,15 @@ fn max_segment() -> Option<(&'static str, String)> {
 }
 
 /// The segment mode that the program was compiled for.
-fn segment_mode() -> Result<Compiled, Fail> {
+fn segment_mode() -> Result<SegmentMode, Fail> {
     // SAFETY: words that nobody writes, the program's or ours.
     let seen = unsafe { [gexi_segment_fast, gexi_segment_large, gexi_segment_everything] };
+    // SAFETY: a program that was compiled for it promises what it transfers to.
+    let everything = unsafe { SegmentMode::everything() };
     let modes = [
-        ("GASNET_SEGMENT_FAST", Compiled::Fast),
-        ("GASNET_SEGMENT_LARGE", Compiled::Large),
-        ("GASNET_SEGMENT_EVERYTHING", Compiled::Everything),
+        ("GASNET_SEGMENT_FAST", SegmentMode::FAST),
+        ("GASNET_SEGMENT_LARGE", SegmentMode::LARGE),
+        ("GASNET_SEGMENT_EVERYTHING", everything),
     ];
     let chosen = || modes.iter().zip(seen).filter(|(_, seen)| *seen != 0).map(|(mode, _)| *mode);
     ensure!(
@@ -192,7 +194,7 @@ fn segment_mode() -> Result<Compiled, Fail> {
         "the files of this program were compiled for several segment modes, which have to be one: {}",
         chosen().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
     );
-    Ok(chosen().next().map_or(Compiled::Fast, |(_, mode)| mode))
+    Ok(chosen().next().map_or(SegmentMode::FAST, |(_, mode)| mode))
 }
 
 /// Joins the job.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bootstrap::Rank;
 
-use crate::am::carried_long::max_reply_long;
 use crate::client::Client;
 use crate::coll::Group;
 use crate::error::Error;
@@ -13,6 +12,7 @@ use crate::long_payload::SegmentOffset;
 use crate::mode::Mode;
 use crate::negotiate::{PreparedMessage, PreparedRequestLong, PreparedRequestMedium, Terms};
 use crate::rank::RankContext;
+use crate::transport::limits::max_reply_long;
 use crate::transport::message::{self, AmMessage, AmPayload, Flags, MessageClass, Outcome};
 
 /// Where messages arrive. There is one per process so far.

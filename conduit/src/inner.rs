@@ -26,7 +26,6 @@ use std::sync::{Arc, OnceLock};
 
 use bootstrap::Rank;
 
-pub use crate::am::carried_long::MAX_CARRIED;
 pub use crate::am::lend::Lender;
 pub use crate::atomics::domain::Domain;
 pub use crate::atomics::offload::Offload;
@@ -56,6 +55,7 @@ pub use crate::trace::{
     stats_callback, stats_note, takes_note, traces_lines, traces_local, transfer, transfers,
 };
 pub use crate::transport::PeerSegment;
+pub use crate::transport::limits::MAX_CARRIED;
 pub use crate::transport::message::{
     AmMessage, AmPayload, MAX_LONG, MessageClass, max_long_alloc, max_medium,
 };
@@ -114,37 +114,7 @@ pub struct Preset {
     /// program that says it.
     pub max_segment: Option<(&'static str, String)>,
     /// The segment mode that it was compiled for.
-    pub segment_mode: Compiled,
-}
-
-/// The segment mode that a program of C was compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compiled {
-    /// The usual one; `GASNET_SEGMENT_MODE` may say otherwise.
-    Fast,
-    /// `GASNET_SEGMENT_LARGE`; `GASNET_SEGMENT_MODE` may say otherwise.
-    Large,
-    /// `GASNET_SEGMENT_EVERYTHING`: what it transfers from and to is in no segment.
-    Everything,
-}
-
-impl Compiled {
-    /// The mode, with what the environment says.
-    pub(crate) fn with(self, table: &settings::Values) -> Result<SegmentMode, Error> {
-        let name = "GASNET_SEGMENT_MODE";
-        let word = table.word(name);
-        match (self, table.is_set(name)) {
-            (Self::Everything, set) if !set || word == "EVERYTHING" => Ok(SegmentMode::EVERYTHING),
-            (Self::Everything, _) => {
-                let problem = format!(
-                    "{word}, but this program was compiled with GASNET_SEGMENT_EVERYTHING: its transfers need no segment, and it may have none; unset the variable"
-                );
-                Err(Error::Setting { name, problem })
-            }
-            (Self::Large, false) => Ok(SegmentMode::LARGE),
-            _ => SegmentMode::chosen(table),
-        }
-    }
+    pub segment_mode: SegmentMode,
 }
 
 static RANK: OnceLock<Arc<RankContext>> = OnceLock::new();

@@ -1,9 +1,8 @@
 //! Destinations of Longs.
 
-use crate::rank::RankContext;
-use crate::sys::own_memory;
+use crate::segment_mode::SegmentMode;
+use crate::sys::own_memory::{self, Range};
 use crate::transport::shm::ShmTransport;
-use crate::vis::list::Extent;
 
 /// Distance in bytes from the start of a rank's segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,8 +26,11 @@ impl std::fmt::Debug for LongPayload<'_> {
 
 impl<'a> LongPayload<'a> {
     /// Checks the range; `None` when it is not inside the own segment.
-    pub(crate) fn new(context: &'a RankContext, offset: u64, len: usize) -> Option<Self> {
-        let (shm, mode) = (context.shm(), context.settings.segment_mode);
+    pub(crate) fn new(
+        (shm, mode): (&'a ShmTransport, SegmentMode),
+        offset: u64,
+        len: usize,
+    ) -> Option<Self> {
         let everything = mode.is_everything();
         if len != 0 && !everything {
             shm.segments.get()?.range(shm.memory.row(shm.local()), offset, len)?;
@@ -60,7 +62,7 @@ impl<'a> LongPayload<'a> {
         if self.everything {
             let at = usize::try_from(self.offset).unwrap_or(usize::MAX);
             // It was mapped when the payload was written.
-            let _mapped = own_memory::load(&mut into[..len], [Extent { at, len }]);
+            let _mapped = own_memory::load(&mut into[..len], [Range { at, len }]);
             return;
         }
         // Checked when the message arrived.

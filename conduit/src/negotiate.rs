@@ -10,7 +10,6 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use crate::am::carried_long::max_reply_long;
 use crate::am::lend::Lender;
 use crate::error::Error;
 use crate::handler::HandlerIndex;
@@ -19,6 +18,7 @@ use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::token::{RawToken, Token};
 use crate::transport::Reserved;
+use crate::transport::limits::max_reply_long;
 use crate::transport::message::{
     self, AmMessage, AmPayload, Block, Flags, MAX_ARGS, MAX_LONG, MessageClass, Outcome,
 };

@@ -7,7 +7,7 @@ use crate::error::Error;
 /// What puts, gets and Longs of other ranks may name. The same on all ranks of a job.
 ///
 /// A Rust program has [`SegmentMode::FAST`] unless `GASNET_SEGMENT_MODE` says `LARGE`;
-/// [`Client::init_everything`](crate::Client::init_everything) chooses the third. A program of C
+/// [`Client::init_in`](crate::Client::init_in) chooses another. A program of C
 /// chooses when it is compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentMode(Kind);
@@ -50,10 +50,30 @@ impl SegmentMode {
         let word = table.word(name);
         Self::named(word).ok_or_else(|| {
             let problem = format!(
-                "{word} has no segment, for which a program must be written: compile it with -DGASNET_SEGMENT_{word}, or call Client::init_everything"
+                "{word} has no segment, for which a program must be written: compile it with -DGASNET_SEGMENT_{word}, or start it with Client::init_in"
             );
             Error::Setting { name, problem }
         })
+    }
+
+    /// This mode of a program, with what the environment says.
+    ///
+    /// # Errors
+    /// A variable that names another, where that cannot be.
+    pub(crate) fn with(self, table: &settings::Values) -> Result<Self, Error> {
+        let name = "GASNET_SEGMENT_MODE";
+        let (word, set) = (table.word(name), table.is_set(name));
+        match self.0 {
+            Kind::Everything if !set || word == self.name() => Ok(self),
+            Kind::Everything => {
+                let problem = format!(
+                    "{word}, but this program was compiled with GASNET_SEGMENT_EVERYTHING: its transfers need no segment, and it may have none; unset the variable"
+                );
+                Err(Error::Setting { name, problem })
+            }
+            Kind::Large if !set => Ok(self),
+            Kind::Large | Kind::Fast => Self::chosen(table),
+        }
     }
 
     /// Its name in GASNet.

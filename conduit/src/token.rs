@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 
 use bootstrap::Rank;
 
-use crate::am::carried_long::max_reply_long;
 use crate::am::deferred::Deferred;
 use crate::error::Error;
 use crate::handler::{Function, HandlerIndex, Registered};
 use crate::long_payload::SegmentOffset;
 use crate::mode::Mode;
 use crate::rank::RankContext;
+use crate::transport::limits::max_reply_long;
 use crate::transport::message::{
     self, AmMessage, AmPayload, Flags, MessageClass, Outcome, ReplyToken,
 };

@@ -7,26 +7,13 @@ use crate::handler::{Function, Registered, Role};
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::rma::remote::RemoteOp;
-use crate::segment_mode::SegmentMode;
 use crate::token::RawToken;
-use crate::transport::limits::{MAX_ARGS, MAX_LONG, max_medium};
+use crate::transport::limits::{MAX_ARGS, MAX_CARRIED};
 use crate::transport::message::{AmMessage, AmPayload, MessageClass};
 use crate::vis::own::Lack;
 
 /// Its handler, below the client's indices.
 const CARRIED: u8 = 79;
-
-/// Bytes before the arguments: handler, number of arguments, whether the payload follows, nothing;
-/// destination; bytes of payload.
-const HEAD: usize = 24;
-
-/// Payload that such a message carries, whatever its arguments.
-pub const MAX_CARRIED: usize = max_medium(0) - HEAD - 4 * MAX_ARGS;
-
-/// Most payload bytes of a Long reply: a handler cannot wait for a put.
-pub(crate) const fn max_reply_long(mode: SegmentMode) -> usize {
-    if mode.is_fast() { MAX_LONG } else { MAX_CARRIED }
-}
 
 /// A Long as it travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +163,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::transport::limits::CARRIED_HEAD;
 
     proptest! {
         #[test]
@@ -191,7 +179,7 @@ mod tests {
             let long = Carried { handler, args, nargs, dest, len, payload: payload.as_deref() };
             let bytes = long.encode();
             prop_assert_eq!(Carried::decode(&bytes), Some(long));
-            prop_assert!(bytes.len() <= HEAD + 4 * MAX_ARGS + 100);
+            prop_assert!(bytes.len() <= CARRIED_HEAD + 100);
         }
 
         #[test]

@@ -300,7 +300,8 @@ fn call(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>) {
 }
 
 fn landing<'a>(token: &RawToken<'a>, offset: u64, len: usize) -> LongPayload<'a> {
-    LongPayload::new(token.context, offset, len).unwrap_or_else(|| outside(token))
+    let of = (token.context.shm(), token.context.settings.segment_mode);
+    LongPayload::new(of, offset, len).unwrap_or_else(|| outside(token))
 }
 
 #[cold]

@@ -18,6 +18,7 @@ use crate::exit::exit;
 use crate::mode::{Mode, Seq};
 use crate::rank::RankContext;
 use crate::segment::Segment;
+use crate::segment_mode::SegmentMode;
 use crate::settings::Settings;
 use crate::trace::{self, Cause};
 use crate::wait::Waiter;
@@ -61,6 +62,18 @@ impl<M: Mode> Client<M> {
     /// No job, bad settings, no memory, a placement that needs a network, a second call.
     pub fn init(name: &str) -> Result<Self, Error> {
         Self::init_with(name, false, |_, settings| Ok(settings))
+    }
+
+    /// As [`Client::init`], in a segment mode that the program chooses. `GASNET_SEGMENT_MODE` may make
+    /// `LARGE` of `FAST` or the other way. In [`SegmentMode::everything`] there is no segment, and
+    /// offsets in the calls of a client are addresses in the process of the other rank.
+    ///
+    /// # Errors
+    /// As [`Client::init`]; also `GASNET_SEGMENT_MODE` with a mode that this program cannot have.
+    pub fn init_in(name: &str, mode: SegmentMode) -> Result<Self, Error> {
+        Self::init_with(name, false, |table, settings| {
+            Ok(Settings { segment_mode: mode.with(table)?, ..settings })
+        })
     }
 
     /// As [`Client::init`]; `adjust` may change the settings that the table of variables gave.

@@ -16,9 +16,9 @@ use proptest::prelude::*;
 mod harness;
 
 use self::harness::{Placement, everywhere, job_at};
-use crate::am::carried_long::MAX_CARRIED;
 use crate::atomics::types::AtomicOps;
 use crate::segment_mode::SegmentMode;
+use crate::transport::limits::MAX_CARRIED;
 use crate::{
     BarrierFlags, Client, Entry, Error, Extent, Flags, HandlerIndex, LocalCompletion, MAX_ARGS,
     Mode, Par, SegmentOffset, Seq, Settings, Strided, Strides, Vectors,

@@ -6,17 +6,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::atomics::wire::Refusal;
 use crate::atomics::word::AtomicWord;
-use crate::client::Client;
 use crate::error::Error;
-use crate::inner::Compiled;
-use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::segment_mode::SegmentMode;
-use crate::settings::Settings;
-use crate::sys::own_memory;
+use crate::sys::own_memory::{self, Range};
 use crate::transport::net::{RawTarget, SegmentMemory};
 use crate::transport::place::Place;
-use crate::vis::list::Extent;
 
 /// The attached segment of this rank: a mapping that the transport owns, and drops after the
 /// network.
@@ -45,23 +40,6 @@ impl SegmentMode {
     }
 }
 
-impl<M: Mode> Client<M> {
-    /// As [`Client::init`] in the segment mode [`SegmentMode::everything`]: no segment, offsets are
-    /// addresses in the process of the other rank.
-    ///
-    /// # Safety
-    /// That of [`SegmentMode::everything`].
-    ///
-    /// # Errors
-    /// As [`Client::init`]; also `GASNET_SEGMENT_MODE` with another mode.
-    pub unsafe fn init_everything(name: &str) -> Result<Self, Error> {
-        Self::init_with(name, false, |table, settings| {
-            let segment_mode = Compiled::Everything.with(table)?;
-            Ok(Settings { segment_mode, ..settings })
-        })
-    }
-}
-
 impl RankContext {
     /// The word at an address of this process, for atomics that another rank asks for. `None`: it
     /// is not mapped, or cannot be written where `write` says so.
@@ -75,7 +53,7 @@ impl RankContext {
         if !at.is_multiple_of(size) {
             return Err(Refusal::Misaligned);
         }
-        if !own_memory::has_word(Extent { at, len: size }, write) {
+        if !own_memory::has_word(Range { at, len: size }, write) {
             return Err(Refusal::Unmapped);
         }
         Ok(if size == 4 {

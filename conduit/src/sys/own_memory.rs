@@ -5,7 +5,13 @@
 use std::io;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
-use crate::vis::list::Extent;
+/// A range of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// Address of the first.
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+}
 
 /// Ranges that one call of the system takes at a time.
 const BATCH: usize = 64;
@@ -13,26 +19,26 @@ const BATCH: usize = 64;
 /// A range that cannot be read, or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unmapped {
-    pub(crate) range: Extent,
+    pub(crate) range: Range,
     /// Why, as the system says it.
     pub(crate) errno: i32,
 }
 
 impl Unmapped {
-    fn of(range: Extent, error: &io::Error) -> Self {
+    fn of(range: Range, error: &io::Error) -> Self {
         Self { range, errno: error.raw_os_error().unwrap_or(libc::EFAULT) }
     }
 }
 
 /// Copies all of `from` to ranges, one after the other.
-pub(crate) fn store(from: &[u8], ranges: impl IntoIterator<Item = Extent>) -> Result<(), Unmapped> {
+pub(crate) fn store(from: &[u8], ranges: impl IntoIterator<Item = Range>) -> Result<(), Unmapped> {
     copy(from.as_ptr().expose_provenance(), from.len(), ranges.into_iter(), true)
 }
 
 /// Fills `into` with the bytes of ranges, one after the other.
 pub(crate) fn load(
     into: &mut [u8],
-    ranges: impl IntoIterator<Item = Extent>,
+    ranges: impl IntoIterator<Item = Range>,
 ) -> Result<(), Unmapped> {
     copy(into.as_mut_ptr().expose_provenance(), into.len(), ranges.into_iter(), false)
 }
@@ -41,16 +47,16 @@ pub(crate) fn load(
 fn copy(
     here: usize,
     len: usize,
-    mut ranges: impl Iterator<Item = Extent>,
+    mut ranges: impl Iterator<Item = Range>,
     store: bool,
 ) -> Result<(), Unmapped> {
     let mut done = 0;
-    let mut batch: Vec<Extent> = Vec::with_capacity(BATCH);
+    let mut batch: Vec<Range> = Vec::with_capacity(BATCH);
     loop {
         batch.clear();
         let mut bytes = 0;
         for range in ranges.by_ref().take(BATCH) {
-            let range = Extent { len: range.len.min(len - done - bytes), ..range };
+            let range = Range { len: range.len.min(len - done - bytes), ..range };
             bytes += range.len;
             batch.push(range);
         }
@@ -62,16 +68,16 @@ fn copy(
     }
 }
 
-fn copy_batch(here: usize, len: usize, ranges: &[Extent], store: bool) -> Result<(), Unmapped> {
+fn copy_batch(here: usize, len: usize, ranges: &[Range], store: bool) -> Result<(), Unmapped> {
     let mut left = ranges.iter().copied().filter(|range| range.len > 0);
     let (mut done, mut first) = (0, left.next());
     while let Some(range) = first {
-        let vector = |range: Extent| libc::iovec {
+        let vector = |range: Range| libc::iovec {
             iov_base: with_exposed_provenance_mut(range.at),
             iov_len: range.len,
         };
         let there: Vec<_> = std::iter::once(range).chain(left.clone()).map(vector).collect();
-        let ours = vector(Extent { at: here + done, len: len - done });
+        let ours = vector(Range { at: here + done, len: len - done });
         let mut moved = match call(&ours, &there, store) {
             Ok(moved) if moved > 0 => moved,
             Ok(_) => return Err(Unmapped::of(range, &io::Error::from_raw_os_error(libc::EFAULT))),
@@ -91,7 +97,7 @@ fn copy_batch(here: usize, len: usize, ranges: &[Extent], store: bool) -> Result
                 None => return Ok(()),
             }
         }
-        first = Some(Extent { at: at.at.wrapping_add(moved), len: at.len - moved });
+        first = Some(Range { at: at.at.wrapping_add(moved), len: at.len - moved });
     }
     Ok(())
 }
@@ -112,7 +118,7 @@ fn is_refused(error: &io::Error) -> bool {
 }
 
 /// The copy without the system's answer, where it gives none.
-fn plain(here: usize, range: Extent, store: bool) {
+fn plain(here: usize, range: Range, store: bool) {
     let (from, to) = if store { (here, range.at) } else { (range.at, here) };
     // SAFETY: one side is a buffer (`store`, `load`), and the other rank's program promises that
     // the range is memory of this one.
@@ -129,11 +135,11 @@ fn plain(here: usize, range: Extent, store: bool) {
 const PATTERN: usize = 4096;
 
 /// Sets each byte of a range.
-pub(crate) fn fill(range: Extent, value: u8) -> Result<(), Unmapped> {
+pub(crate) fn fill(range: Range, value: u8) -> Result<(), Unmapped> {
     let pattern = [value; PATTERN];
     let mut done = 0;
     while done < range.len {
-        let part = Extent { at: range.at.wrapping_add(done), len: PATTERN.min(range.len - done) };
+        let part = Range { at: range.at.wrapping_add(done), len: PATTERN.min(range.len - done) };
         store(&pattern[..part.len], [part]).map_err(|lacks| Unmapped { range, ..lacks })?;
         done += part.len;
     }
@@ -141,7 +147,7 @@ pub(crate) fn fill(range: Extent, value: u8) -> Result<(), Unmapped> {
 }
 
 /// Whether an aligned word can be read, and also written if `write`. Changes nothing.
-pub(crate) fn has_word(range: Extent, write: bool) -> bool {
+pub(crate) fn has_word(range: Range, write: bool) -> bool {
     if !write {
         return load(&mut [0; 8][..range.len.min(8)], [range]).is_ok();
     }
@@ -165,8 +171,8 @@ mod tests {
 
     static CONSTANT: [u8; 64] = [7; 64];
 
-    fn of(bytes: &[u8]) -> Extent {
-        Extent { at: bytes.as_ptr().expose_provenance(), len: bytes.len() }
+    fn of(bytes: &[u8]) -> Range {
+        Range { at: bytes.as_ptr().expose_provenance(), len: bytes.len() }
     }
 
     #[test]
@@ -174,16 +180,16 @@ mod tests {
         let mut memory = vec![0_u8; 1000];
         let base = memory.as_mut_ptr().expose_provenance();
         let ranges: Vec<_> =
-            (0..200).map(|at| Extent { at: base + 5 * at, len: 1 + at % 3 }).collect();
+            (0..200).map(|at| Range { at: base + 5 * at, len: 1 + at % 3 }).collect();
         let len = ranges.iter().map(|range| range.len).sum();
         let from: Vec<u8> = (0..=255).cycle().take(len).collect();
         store(&from, ranges.iter().copied()).expect("mapped");
         let mut back = vec![0; len];
         load(&mut back, ranges.iter().copied()).expect("mapped");
         assert_eq!(back, from);
-        fill(Extent { at: base, len: 1000 }, 9).expect("mapped");
+        fill(Range { at: base, len: 1000 }, 9).expect("mapped");
         let mut all = [0; 1000];
-        load(&mut all, [Extent { at: base, len: 1000 }]).expect("mapped");
+        load(&mut all, [Range { at: base, len: 1000 }]).expect("mapped");
         assert!(all.iter().all(|byte| *byte == 9));
         drop(memory);
     }
@@ -191,16 +197,16 @@ mod tests {
     #[test]
     fn what_is_not_there_is_named() {
         let mut memory = [0_u8; 16];
-        let good = Extent { at: memory.as_mut_ptr().expose_provenance(), len: 8 };
+        let good = Range { at: memory.as_mut_ptr().expose_provenance(), len: 8 };
         for at in [8, 4096, usize::MAX - 4096, 1 << 60] {
-            let bad = Extent { at, len: 8 };
+            let bad = Range { at, len: 8 };
             let lacks = store(&[1; 16], [good, bad]).expect_err("not mapped");
             assert_eq!((lacks.range, lacks.errno), (bad, libc::EFAULT));
             let lacks = load(&mut [1; 16], [good, bad]).expect_err("not mapped");
             assert_eq!(lacks.range, bad);
             assert!(fill(bad, 1).is_err() && !has_word(bad, true) && !has_word(bad, false));
         }
-        let constant = Extent { len: 8, ..of(&CONSTANT) };
+        let constant = Range { len: 8, ..of(&CONSTANT) };
         let lacks = store(&[1; 8], [constant]).expect_err("read-only");
         assert_eq!(lacks.range, constant);
         load(&mut memory[..8], [constant]).expect("readable");
@@ -211,7 +217,7 @@ mod tests {
     #[test]
     fn a_word_that_is_looked_at_stays_what_it_is() {
         let word = std::sync::atomic::AtomicU64::new(u64::MAX - 2047);
-        let range = Extent { at: word.as_ptr().expose_provenance(), len: 8 };
+        let range = Range { at: word.as_ptr().expose_provenance(), len: 8 };
         assert!(has_word(range, true) && has_word(range, false));
         assert_eq!(word.load(std::sync::atomic::Ordering::Relaxed), u64::MAX - 2047);
     }

@@ -5,7 +5,7 @@ use super::list::Extent;
 use super::memory::{self, OutsideRegion, Region, gather, scatter};
 use super::wire::Described;
 use crate::rank::RankContext;
-use crate::sys::own_memory::{self, Unmapped};
+use crate::sys::own_memory::{self, Range, Unmapped};
 use crate::transport::place::Place;
 
 /// What other ranks may name.
@@ -80,7 +80,9 @@ impl OwnMemory {
     pub(crate) fn fill(&self, range: Extent, value: u8) -> Result<(), Lack> {
         match self {
             Self::Segment(segment) => Ok(memory::fill(segment, range, value)?),
-            Self::Everything => Ok(own_memory::fill(range, value)?),
+            Self::Everything => {
+                Ok(own_memory::fill(Range { at: range.at, len: range.len }, value)?)
+            }
         }
     }
 
@@ -110,12 +112,14 @@ fn each_row<T>(
 }
 
 /// The ranges of the same rows.
-fn ranges(described: &Described, len: usize) -> Box<dyn Iterator<Item = Extent> + '_> {
+fn ranges(described: &Described, len: usize) -> Box<dyn Iterator<Item = Range> + '_> {
     match described {
-        Described::List(runs) => Box::new(runs.iter().copied()),
+        Described::List(runs) => {
+            Box::new(runs.iter().map(|run| Range { at: run.at, len: run.len }))
+        }
         Described::Grid(grid, from) => {
             let pieces = grid.rows(*from, len).flat_map(|row| row.pieces());
-            Box::new(pieces.map(|piece| Extent { at: piece.remote, len: piece.len }))
+            Box::new(pieces.map(|piece| Range { at: piece.remote, len: piece.len }))
         }
     }
 }
