@@ -48,7 +48,7 @@ struct Run {
     bytes: Cell<u64>,
 }
 
-/// A wait, in the lowest byte of [`Run::what`].
+/// A wait, in the lowest byte of [`WHAT`].
 const WAIT: u8 = Kind::Waited as u8;
 
 thread_local! {

@@ -42,7 +42,7 @@ pub(super) const fn clock_of(rank: u32) -> u32 {
 }
 
 impl Gather {
-    /// Listens on a port of this host. One thread still: it gathers when [`Gather::start`] says so.
+    /// Listens on a port of this host. One thread still: it gathers from the start of the job on.
     ///
     /// # Errors
     /// No port, no random numbers, or the memory cannot be named.

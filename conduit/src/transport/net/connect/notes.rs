@@ -111,6 +111,17 @@ mod tests {
     }
 
     #[test]
+    fn a_message_ends_the_machine_of_a_connection_that_it_has_opened() {
+        let mut table = Table::new(Rank(1), Timing::default());
+        let _ = table.handle(micros(0), Rank(2), &Event::Need, false);
+        let _ = table.handle(micros(20), Rank(2), &packet(Kind::Req, true), false);
+        let actions = table.handle(micros(60), Rank(2), &Event::Heard, true);
+        assert_eq!(actions, [super::super::machine::Action::Open]);
+        assert_eq!(table.under_way(), 0);
+        assert_eq!(table.handle(micros(70), Rank(2), &Event::Heard, true), []);
+    }
+
+    #[test]
     fn what_is_not_acknowledged_again_is_counted() {
         let repeated = [(10, packet(Kind::Rtu, false)), (20, packet(Kind::Rtu, false))];
         assert_eq!(noted(2, true, &repeated), [Note::Count(Counter::NoAck)]);

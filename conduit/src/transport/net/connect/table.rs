@@ -90,7 +90,9 @@ impl Table {
         if matches!(event, Event::Packet { .. }) {
             self.counters.received += 1;
         }
-        if open {
+        // Who heard of the peer has opened the connection already; the machine has to end, too, or it
+        // would send its last packet again and again, and give up.
+        if open && !matches!(event, Event::Heard) {
             self.handle_open(now, peer, event, &mut out);
         } else {
             self.handle_closed(now, peer, event, &mut out);
