@@ -133,9 +133,6 @@ fn request_after_check<const N: usize>(
     flags: Flags,
     args: [i32; N],
 ) -> c_int {
-    if traces_messages() {
-        return request_traced(tm, rank, handler, flags, args);
-    }
     if try_request_short::<true>(tm, rank, handler, flags, &args) {
         return fail::OK;
     }
@@ -159,7 +156,8 @@ fn try_request_traced<const CHECK: bool>(
 }
 
 /// [`request_after_check`] while messages are traced: each step is a function of its own, so that the
-/// first saves no registers.
+/// first saves no registers. Entry points ask which it is, because [`request_after_check`] saves six:
+/// beside them a message of a flood waited for its stores.
 #[inline(never)]
 fn request_traced<const N: usize>(
     tm: Handle,
@@ -232,6 +230,9 @@ macro_rules! shorts {
         ) -> c_int {
             if try_request_short::<false>(tm, rank, handler, flags, &[$($arg),*]) {
                 return fail::OK;
+            }
+            if traces_messages() {
+                return request_traced(tm, rank, handler, flags, [$($arg),*]);
             }
             request_after_check(tm, rank, handler, flags, [$($arg),*])
         }
