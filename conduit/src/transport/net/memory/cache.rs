@@ -365,9 +365,11 @@ impl Shared {
         let mut made = self.attempt(state, &watch, union, union_write);
         if made.is_err() && (union, union_write) != (span, write) {
             // Memory around it may be read-only, or gone.
+            lock(state).regions.begin(span);
             made = self.attempt(state, &watch, span, write);
         }
         if made.is_err() && self.give_way(state, &watch) {
+            lock(state).regions.begin(span);
             made = self.attempt(state, &watch, span, write);
         }
         if let Err(reason) = &made {
@@ -426,7 +428,7 @@ impl Shared {
         true
     }
 
-    /// Watches and registers pages. `Ok(false)`: they were unmapped meanwhile.
+    /// Watches and registers pages that have begun. `Ok(false)`: they were unmapped meanwhile.
     fn attempt(
         &self,
         state: &Mutex<State>,
@@ -434,7 +436,6 @@ impl Shared {
         span: Span,
         write: bool,
     ) -> Result<bool, String> {
-        lock(state).regions.begin(span);
         watch.add(span).map_err(|error| {
             format!("it cannot be watched for being unmapped, as a mapped file cannot ({error})")
         })?;

@@ -111,7 +111,7 @@ impl<T> Slot<T> {
 /// What has to be done for a region that is missing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan<T> {
-    /// There is room: register this, for writing or not.
+    /// There is room: register this, for writing or not. It has begun ([`Regions::begin`]).
     Register(Span, bool),
     /// First deregister this one.
     Evict(Span, T),
@@ -290,6 +290,8 @@ impl<T> Regions<T> {
                 return Plan::Evict(dead.0, dead.1);
             }
             if !self.free.is_empty() && self.bytes + union.len() <= self.limits.bytes {
+                // The neighbours may be unmapped from now on.
+                self.begin(union);
                 return Plan::Register(union, write);
             }
             if let Some((span, value)) = self.evict() {

@@ -22,7 +22,6 @@ fn make(regions: &mut Regions<u32>, wanted: Span, write: bool, value: u32) -> Op
     loop {
         match regions.plan(wanted, write) {
             Plan::Register(union, write) => {
-                regions.begin(union);
                 regions.insert(union, write, value).expect("nothing was forgotten");
                 return Some(gone);
             }
@@ -132,6 +131,16 @@ fn what_is_forgotten_while_it_is_registered_is_not_entered() {
     assert_eq!(regions.insert(span(0, 4), false, 1), Ok(()));
 }
 
+#[test]
+fn what_is_forgotten_after_it_was_planned_is_not_entered() {
+    let mut regions = Regions::new(limits(64, 8));
+    make(&mut regions, span(0, 2), false, 1);
+    assert_eq!(regions.plan(span(2, 4), false), Plan::Register(span(0, 4), false));
+    // A neighbour, which belongs to another transfer.
+    regions.forget(span(0, 1));
+    assert_eq!(regions.insert(span(0, 4), false, 2), Err(2));
+}
+
 /// One step of a history.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -217,7 +226,6 @@ impl Model {
                 }
                 Plan::Register(span, write) => {
                     let value = self.made.len();
-                    self.regions.begin(span);
                     self.regions.insert(span, write, value).expect("room was planned");
                     self.replaced(span);
                     self.now += 1;
