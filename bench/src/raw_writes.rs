@@ -16,6 +16,8 @@ const PORT: u8 = 1;
 const PSN: u32 = 7;
 /// Bytes of a write.
 const LEN: usize = 8;
+/// The same in the width that devices count in.
+const BYTES: u32 = 8;
 
 /// Two queue pairs of this process, connected with each other over the first adapter.
 pub struct RawWrites {
@@ -80,8 +82,7 @@ impl RawWrites {
     /// Reads 8 bytes into a line of the same memory, and asks for the completion until it is there.
     pub fn read(&self) -> Result<()> {
         let operation = Operation::Read { remote: self.remote, rkey: self.region.rkey() };
-        let into =
-            Sge { addr: self.remote + LEN as u64, len: LEN as u32, lkey: self.region.lkey() };
+        let into = Sge { addr: self.remote + LEN as u64, len: BYTES, lkey: self.region.lkey() };
         self.complete(operation, Data::Gather(&[into]))
     }
 
