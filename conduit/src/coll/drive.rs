@@ -89,6 +89,7 @@ impl RankContext {
     ) -> Result<Key, Error> {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
+        trace::collective();
         let mut table = self.collectives.lock();
         let key = self.enter_collective(&mut table, group, task, row, (false, false));
         self.advance_collectives::<M>(&mut table);

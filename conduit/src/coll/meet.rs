@@ -24,7 +24,7 @@ use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::rma::operations::{Op, OpCounters};
 use crate::settings::Settings;
-use crate::trace::Cause;
+use crate::trace::{self, Cause};
 use crate::transport::Transport;
 use crate::transport::net::RemoteInbox;
 use crate::wait::Waiter;
@@ -147,6 +147,7 @@ impl RankContext {
     ) -> Result<(Key, u32), Error> {
         self.check_open(call)?;
         self.check_outside::<M>(call)?;
+        trace::collective();
         let (group, signature) =
             (&self.collectives.whole, reduction.signature(Kind::ReduceToAll, 0));
         let mut table = self.collectives.lock();

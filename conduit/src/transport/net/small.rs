@@ -14,6 +14,7 @@ use super::pending_ops::{Lone, OpKind, PendingOp};
 use super::post::{Sent, Slots};
 use super::rma::{OneSided, RESERVE};
 use super::transport::NetTransport;
+use crate::trace::{self, Counter};
 
 const WORD: usize = size_of::<u64>();
 const WORDS: usize = 8;
@@ -146,8 +147,12 @@ impl OneSided<'_> {
         let op = PendingOp { kind, peer: rank, connection: index, for_requests, buffer, has_end };
         lone.counter.begin(false);
         let sent = context.post(&slots, operation, data, &op, None);
-        if !matches!(sent, Ok(Sent::Yes)) {
-            lone.counter.end(false);
+        match (&sent, what) {
+            (Ok(Sent::Yes), Small::Put(_)) => trace::count(Counter::PutInline, len),
+            // What is read goes from the words into the program's memory.
+            (Ok(Sent::Yes), Small::Get(_)) => trace::count(Counter::GetBounce, len),
+            (Ok(Sent::Yes), Small::Atomic(_)) => {}
+            _ => lone.counter.end(false),
         }
         sent.map(Some)
     }
