@@ -16,6 +16,32 @@ static void last_words(void)
     GASNETT_STATS_PRINTF("callback of rank %u", (unsigned)t_rank);
 }
 
+#if !GASNET_SEQ
+static gex_HSL_t lock = GEX_HSL_INITIALIZER;
+static volatile int held;
+
+/* Has the lock for a while. */
+static void *hold(void *unused)
+{
+    gex_HSL_Lock(&lock);
+    held = 1;
+    usleep(50000);
+    gex_HSL_Unlock(&lock);
+    return unused;
+}
+
+/* Waits for the lock once. */
+static void wait_for_lock(void)
+{
+    pthread_t holder;
+    CHECK(pthread_create(&holder, NULL, hold, NULL) == 0);
+    while (!held) sched_yield();
+    gex_HSL_Lock(&lock);
+    gex_HSL_Unlock(&lock);
+    CHECK(pthread_join(holder, NULL) == 0);
+}
+#endif
+
 int main(int argc, char **argv)
 {
     int on, i;
@@ -54,6 +80,9 @@ int main(int argc, char **argv)
         CHECK(gex_RMA_GetBlocking(t_tm, &value, t_rank, here, sizeof value, 0) == 0);
         CHECK(value == (uint64_t)i);
     }
+#if !GASNET_SEQ
+    wait_for_lock();
+#endif
     t_pass();
     return 0;
 }

@@ -332,57 +332,6 @@ fn ranks_of_another_launcher_that_leave_nothing_are_named() {
     assert_said(&outcome, ": 0 1");
 }
 
-/// Whether the statistics of a rank count something.
-fn counts(stats: &str, name: &str) -> bool {
-    let number = |line: &str| line.split_whitespace().nth(3).and_then(|n| n.parse::<u64>().ok());
-    let mut lines = stats.lines().filter(|line| line.split_whitespace().nth(2) == Some(name));
-    lines.any(|line| number(line) > Some(0))
-}
-
-#[test]
-fn connections_fences_threads_and_the_registration_cache_are_counted() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let pattern = directory.path().join("stats-%");
-    let tree = traced(&[], 2, "remap").args(["1", "2"]);
-    let outcome = neighbourhoods(tree, 1)
-        .env("GASNET_STATSFILE", pattern.to_str().expect("a plain path"))
-        .env("GASNET_CONNECT_STATIC", "0")
-        .env("GASNET_USE_FENCED_PUTS", "1")
-        .env("GASNET_SND_THREAD", "1")
-        .env("GASNET_FIREHOSE_MAXVICTIM_R", "4")
-        .deadline("counted job", BOUND)
-        .run();
-    outcome.expect(0);
-    let read = |rank: u32| {
-        std::fs::read_to_string(directory.path().join(format!("stats-{rank}"))).expect("statistics")
-    };
-    let both = [read(0), read(1)].join("\n");
-    let mut names = vec![
-        "CONN_DYNAMIC",
-        "POST_SR",
-        "POST_SR_SPLIT",
-        "SND_REAP",
-        "SND_REAP_THR",
-        "RDMA_PUT_ZEROCP",
-        "RDMA_GET_ZEROCP",
-    ];
-    let cache =
-        ["HIT", "PIN", "UNPIN", "EVICT", "UNMAP", "MOVE"].map(|one| format!("FIREHOSE_{one}"));
-    if counts(&both, "FIREHOSE_PIN") {
-        names.extend(cache.iter().map(String::as_str));
-    } else {
-        skip("counters of the registration cache", "no userfaultfd here");
-    }
-    for name in names {
-        assert!(counts(&both, name), "{name} is not counted: {both}");
-    }
-    // One rank asks and the other answers, or both ask at once and take that for an answer.
-    assert!(counts(&both, "CONN_TIME_ACTV"), "{both}");
-    let one_asks = ["CONN_TIME_PASV", "CONN_TIME_A2P"].iter().any(|name| counts(&both, name));
-    let answered = one_asks && counts(&both, "CONN_REP") || counts(&both, "CONN_AAA");
-    assert!(answered, "{both}");
-}
-
 #[test]
 fn plain_programs_leave_nothing_and_that_is_said() {
     let directory = tempfile::tempdir().expect("a directory");

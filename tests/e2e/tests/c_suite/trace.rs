@@ -40,6 +40,8 @@ fn texts_of_c_programs_are_traced_and_each_put_is_counted() {
             ] {
                 assert!(stats.contains(&text), "{mode}: {text} is not in {stats}");
             }
+            // Without threads nobody waits for a lock.
+            assert_eq!(stats.contains("(L) WAIT_LOCK 1 times"), mode == "par", "{stats}");
         }
     }
 }
