@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::settings::Env;
 use bootstrap::Rank;
+use bootstrap::trace::VARIABLE;
+use bootstrap::trace::far::KEY_VARIABLE;
 use spawner_pmi::launch::{Call, System};
 use supervisor::plan::{JobPlan, Map, OutputPlan, Reach, StdinTo};
 
@@ -161,9 +163,12 @@ fn put_gather(job: &mut Job, flags: &Flags) -> Result<(), Failure> {
     }
     let Some(memory) = trace::memory(flags, job.trace_memory, job.ranks)? else { return Ok(()) };
     let gather = Gather::open(memory).map_err(Failure::TraceGather)?;
-    let variable = || (OsString::from(bootstrap::trace::VARIABLE), gather.text().into());
-    job.plan.env.push(variable());
-    job.plan.env_for_hosts.push(variable());
+    let variables = [(VARIABLE, gather.text()), (KEY_VARIABLE, gather.key_text())];
+    for (name, value) in variables {
+        let variable = (OsString::from(name), OsString::from(value));
+        job.plan.env.push(variable.clone());
+        job.plan.env_for_hosts.push(variable);
+    }
     job.gather = Some(Rc::new(gather));
     Ok(())
 }

@@ -101,6 +101,7 @@ pub fn call(
         program: plan.program.as_os_str(),
         arguments: plan.argv.get(1..).unwrap_or_default(),
         environment: &plan.env_for_hosts,
+        secrets: &[bootstrap::trace::far::KEY_VARIABLE],
         host_file: host_file(flags, machine),
         before: note,
         directory: &plan.directory,

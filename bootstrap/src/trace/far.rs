@@ -9,7 +9,9 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-/// Bytes of the key of a job.
+/// Tells a rank the key of its job ([`key_text`]). It is a secret, so it stands in no command line.
+pub const KEY_VARIABLE: &str = "GASNETRUN_TRACE_KEY";
+/// Bytes of the key of a job, which proves that a rank is of it.
 pub const KEY: usize = 16;
 /// The launcher asks for the time.
 pub const LOOK: u8 = b'?';
@@ -22,7 +24,7 @@ const MAGIC: [u8; 4] = *b"gxt1";
 /// Addresses of the launcher at most.
 const MOST_ADDRESSES: usize = 16;
 
-/// All that a rank needs to know.
+/// All that a rank needs to know beside the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Far {
     /// The launcher's process and its descriptor of the memory, which has a slot for every rank.
@@ -33,8 +35,6 @@ pub struct Far {
     pub capacity: u64,
     /// Whether events are recorded, whether things are counted.
     pub wants: (bool, bool),
-    /// Proves that a rank is of the job.
-    pub key: [u8; KEY],
     /// Where the launcher listens.
     pub addresses: Vec<SocketAddr>,
 }
@@ -45,10 +45,7 @@ impl Far {
     pub fn text(&self) -> String {
         let Self { memory: (process, fd), file: (device, inode), capacity, .. } = self;
         let [trace, stats] = [self.wants.0, self.wants.1].map(u8::from);
-        let mut text = format!("far/{process}/{fd}/{device}/{inode}/{capacity}/{trace}/{stats}/");
-        for byte in self.key {
-            let _ = write!(text, "{byte:02x}");
-        }
+        let mut text = format!("far/{process}/{fd}/{device}/{inode}/{capacity}/{trace}/{stats}");
         for address in &self.addresses {
             let _ = write!(text, "/{address}");
         }
@@ -65,20 +62,30 @@ impl Far {
         let mut number = || words.next()?.parse::<u64>().ok();
         let (process, fd, device, inode) = (number()?, number()?, number()?, number()?);
         let (capacity, trace, stats) = (number()?, number()?, number()?);
-        let key = key_of(words.next()?)?;
         let addresses = words.map(|word| word.parse().ok()).take(MOST_ADDRESSES);
         Some(Self {
             memory: (process.try_into().ok()?, fd.try_into().ok()?),
             file: (device, inode),
             capacity: super::fits(capacity).then_some(capacity)?,
             wants: (trace != 0, stats != 0),
-            key,
             addresses: addresses.collect::<Option<_>>()?,
         })
     }
 }
 
-fn key_of(text: &str) -> Option<[u8; KEY]> {
+/// A key as text, for the environment.
+#[must_use]
+pub fn key_text(key: &[u8; KEY]) -> String {
+    let mut text = String::new();
+    for byte in key {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Reads [`key_text`].
+#[must_use]
+pub fn read_key(text: &str) -> Option<[u8; KEY]> {
     let mut key = [0; KEY];
     if text.len() != 2 * KEY || !text.is_ascii() {
         return None;
@@ -121,9 +128,12 @@ mod tests {
             file: (1, u64::MAX),
             capacity: 64,
             wants: (true, false),
-            key: std::array::from_fn(|at| u8::try_from(17 * at % 256).expect("a byte")),
             addresses: vec!["10.0.0.1:99".parse().unwrap(), "[fe80::1]:7".parse().unwrap()],
         }
+    }
+
+    fn key() -> [u8; KEY] {
+        std::array::from_fn(|at| u8::try_from(17 * at % 256).expect("a byte"))
     }
 
     #[test]
@@ -131,15 +141,21 @@ mod tests {
         let text = far().text();
         assert_eq!(Far::read(&text), Some(far()), "{text}");
         assert!(super::super::Place::read(&text).is_none());
-        for bad in ["", "far", "3 64 1 0", "far/1/2/3/4/63/1/1/00", &text[..text.len() - 1]] {
+        for bad in ["", "far", "3 64 1 0", "far/1/2/3/4/63/1/1", "far/1/2/3/4/64/1/1/1.2.3"] {
             assert_eq!(Far::read(bad), None, "{bad}");
         }
         assert_eq!(Far::read(&text.replace("4711", "-1")), None);
+        let secret = key_text(&key());
+        assert!(!text.contains(&secret));
+        assert_eq!(read_key(&secret), Some(key()));
+        for bad in ["", &secret[1..], &format!("{secret}0"), &secret.replace('1', "g")] {
+            assert_eq!(read_key(bad), None, "{bad}");
+        }
     }
 
     #[test]
     fn greetings_of_others_are_refused() {
-        let key = far().key;
+        let key = key();
         for slot in [false, true] {
             let hello = greeting(&key, 70_000, slot);
             assert_eq!(greeted(&hello, &key), Some((70_000, slot)));

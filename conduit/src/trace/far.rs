@@ -7,7 +7,7 @@ use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bootstrap::memfd;
-use bootstrap::trace::far::{Far, GO, LOOK, greeting};
+use bootstrap::trace::far::{Far, GO, KEY, LOOK, greeting};
 use bootstrap::trace::slot_len;
 use settings::deadlines::bootstrap as deadlines;
 
@@ -20,21 +20,34 @@ const PIECE: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Link {
     far: Far,
+    key: [u8; KEY],
     rank: u32,
 }
 
 /// The slot of a rank: in the launcher's memory, or own memory and the way to the launcher, which
 /// was tried.
-pub(super) fn slot(far: Far, rank: u32) -> io::Result<(&'static [AtomicU64], Option<Link>)> {
+pub(super) fn slot(
+    far: Far,
+    key: Option<[u8; KEY]>,
+    rank: u32,
+) -> io::Result<(&'static [AtomicU64], Option<Link>)> {
     let len = slot_len(far.capacity);
     if let Ok(file) = memory(&far) {
         let words = bootstrap::sys::words_of(file.into_raw_fd(), u64::from(rank) * len, len)?;
         return Ok((words, None));
     }
     let words = bootstrap::sys::words_of(memfd::zeroed(len)?.into_raw_fd(), 0, len)?;
-    let link = Link { far, rank };
+    let link = Link { far, key: key.ok_or_else(no_key)?, rank };
     link.connect(false)?;
     Ok((words, Some(link)))
+}
+
+/// A launcher that passes variables in the words of its call alone did not get it.
+fn no_key() -> io::Error {
+    io::Error::other(
+        "this rank does not see the launcher's memory, and the key with which it could send its own \
+         did not come with the environment",
+    )
 }
 
 /// The launcher's memory, on its host.
@@ -66,7 +79,7 @@ impl Link {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(deadlines::TRACE_STEP.limit))?;
         stream.set_write_timeout(Some(deadlines::TRACE_STEP.limit))?;
-        stream.write_all(&greeting(&self.far.key, self.rank, slot))?;
+        stream.write_all(&greeting(&self.key, self.rank, slot))?;
         loop {
             let mut word = [0];
             stream.read_exact(&mut word)?;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bootstrap::RankInfo;
-use bootstrap::trace::far::Far;
+use bootstrap::trace::far::{Far, KEY, KEY_VARIABLE, read_key};
 use bootstrap::trace::{Place, RING, VARIABLE, slot_len};
 use settings::log::RANK;
 use settings::{Values, say};
@@ -17,7 +17,8 @@ use super::recorder::{RECORDER, Recorder};
 /// Opens what the variables ask for, for this rank of the process. Without any of them nothing
 /// happens.
 pub(crate) fn open(values: &Values, rank: RankInfo) {
-    let starter = values.text(VARIABLE).and_then(|text| Starter::read(&text));
+    let key = values.text(KEY_VARIABLE).and_then(|text| read_key(&text));
+    let starter = values.text(VARIABLE).and_then(|text| Starter::read(&text, key));
     let number = rank.rank.0;
     let chosen = |nodes: &str| values.nodes(nodes).contains(number);
     let (traces, counts) = (chosen("GASNET_TRACENODES"), chosen("GASNET_STATSNODES"));
@@ -60,22 +61,23 @@ fn alone() -> &'static [AtomicU64] {
 enum Starter {
     /// An agent of ours.
     Agent(Place),
-    /// Another launcher, for ours.
-    Other(Far),
+    /// Another launcher, for ours, with the key of the job.
+    Other(Far, Option<[u8; KEY]>),
 }
 
 /// Words of a slot, the records that fit, and where it has to go.
 type Slot = (&'static [AtomicU64], u64, Option<Link>);
 
 impl Starter {
-    fn read(text: &str) -> Option<Self> {
-        Place::read(text).map(Self::Agent).or_else(|| Far::read(text).map(Self::Other))
+    fn read(text: &str, key: Option<[u8; KEY]>) -> Option<Self> {
+        let far = || Far::read(text).map(|far| Self::Other(far, key));
+        Place::read(text).map(Self::Agent).or_else(far)
     }
 
     const fn wants(&self) -> (bool, bool) {
         match self {
             Self::Agent(place) => place.wants,
-            Self::Other(far) => far.wants,
+            Self::Other(far, _) => far.wants,
         }
     }
 
@@ -88,9 +90,9 @@ impl Starter {
                 let words = bootstrap::sys::words_of(place.fd, u64::from(rank.local) * len, len);
                 words.map(|words| (words, place.capacity, None))
             }
-            Self::Other(far) => {
+            Self::Other(far, key) => {
                 let capacity = far.capacity;
-                far::slot(far, rank.rank.0).map(|(words, link)| (words, capacity, link))
+                far::slot(far, key, rank.rank.0).map(|(words, link)| (words, capacity, link))
             }
         };
         let rank = rank.rank;

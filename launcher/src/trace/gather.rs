@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use bootstrap::trace::far::{Far, GO, GREETING, KEY, LOOK, greeted};
+use bootstrap::trace::far::{Far, GO, GREETING, KEY, LOOK, greeted, key_text};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -26,6 +26,8 @@ const PIECE: usize = 64 * 1024;
 pub struct Gather {
     memory: Memory,
     far: Far,
+    /// Proves that a rank is of the job.
+    key: [u8; KEY],
     listener: TcpListener,
 }
 
@@ -59,16 +61,21 @@ impl Gather {
             file,
             capacity: wanted.capacity,
             wants: (wanted.events, wanted.counts),
-            key,
             addresses: addresses(listener.local_addr()?.port()),
         };
-        Ok(Self { memory, far, listener })
+        Ok(Self { memory, far, key, listener })
     }
 
     /// What ranks are told.
     #[must_use]
     pub fn text(&self) -> String {
         self.far.text()
+    }
+
+    /// The secret that they are told beside.
+    #[must_use]
+    pub fn key_text(&self) -> String {
+        key_text(&self.key)
     }
 
     /// The memory of all ranks.
@@ -114,7 +121,7 @@ impl Gather {
         let mut greeting = [0; GREETING];
         stream.read_exact(&mut greeting)?;
         let stranger = || io::Error::from(io::ErrorKind::InvalidData);
-        let (rank, slot) = greeted(&greeting, &self.far.key).ok_or_else(stranger)?;
+        let (rank, slot) = greeted(&greeting, &self.key).ok_or_else(stranger)?;
         for _ in 0..LOOKS {
             let sent = monotonic();
             stream.write_all(&[LOOK])?;
@@ -219,7 +226,7 @@ mod tests {
     #[test]
     fn a_rank_leaves_its_slot_and_strangers_nothing() {
         let (gather, at) = gather();
-        let (memory, key) = (gather.memory.clone(), gather.far.key);
+        let (memory, key) = (gather.memory.clone(), gather.key);
         assert!(gather.far.addresses.iter().any(|one| one.ip() == at.ip()), "{:?}", gather.far);
         let gathering = gather.start().unwrap();
         let mut slot = vec![0; usize::try_from(slot_len(0)).unwrap()];

@@ -89,4 +89,6 @@ group! { RANK "Set by the launcher for each rank" {
         "Descriptor of the socket to the host's agent. Not for programs.";
     GASNETRUN_TRACE: Text, Unset, local =>
         "Descriptor and layout of the memory for traces and statistics. Not for programs.";
+    GASNETRUN_TRACE_KEY: Text, Unset, local =>
+        "Key with which a rank that another launcher started sends its trace. Not for programs.";
 }}

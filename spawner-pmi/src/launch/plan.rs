@@ -138,6 +138,8 @@ pub struct Wanted<'a> {
     pub arguments: &'a [OsString],
     /// Variables that must reach the ranks, sorted by name.
     pub environment: &'a [(OsString, OsString)],
+    /// Those of them whose values no command line may have, because other users can read it.
+    pub secrets: &'a [&'a str],
     /// File with hosts, for `%H`.
     pub host_file: Option<PathBuf>,
     /// Script to run before the ranks, where the launcher can do that.
@@ -292,7 +294,11 @@ fn environment(
                 word.push(value);
                 word
             };
-            [command].into_iter().chain(wanted.environment.iter().map(assignment)).collect()
+            let open = |(name, _): &&(OsString, OsString)| {
+                !wanted.secrets.iter().any(|secret| name == *secret)
+            };
+            let assignments = wanted.environment.iter().filter(open).map(assignment);
+            [command].into_iter().chain(assignments).collect()
         }
     }
 }

@@ -69,6 +69,7 @@ fn wanted<'a>(environment: &'a [(OsString, OsString)], arguments: &'a [OsString]
         program: OsStr::new("/bin/prog"),
         arguments,
         environment,
+        secrets: &["GASNET_SECRET"],
         host_file: None,
         before: None,
         directory: Path::new("/work"),
@@ -248,6 +249,21 @@ fn templates_of_the_older_documents() {
     assert_eq!(call("aprun -n %N %C"), "aprun -n 8 /bin/prog");
     // What the template says about the environment is the user's choice.
     assert!(!call("srun --export=NONE -n %N %C").contains("ALL"));
+}
+
+#[test]
+fn secrets_go_with_the_environment_alone() {
+    let mut environment = variables();
+    environment.push(("GASNET_SECRET".into(), "s3cret".into()));
+    let call = |dialect: &str| {
+        let machine = Fake::with(&["mpirun"]).set("MPIRUN_CMD", "mpirun -np %N %C");
+        let machine = machine.set("GASNET_IBV_DIALECT", dialect);
+        line(&plan(&PMI, &wanted(&environment, &[]), &machine).expect(dialect))
+    };
+    let named = call("openmpi");
+    assert!(named.contains("-x GASNET_SECRET") && !named.contains("s3cret"), "{named}");
+    let words = call("unknown");
+    assert!(words.contains("env GASNET_A=1") && !words.contains("SECRET"), "{words}");
 }
 
 #[test]
