@@ -326,12 +326,13 @@ impl Inner {
             return false;
         }
         let to = (token.source, MessageClass::Reply);
-        let sent = self.0.shm().send_short::<M>(to, handler, args, || true);
+        let sent = if trace::on(Category::Messages) {
+            self.0.reply_short_traced::<M>(token.source, handler, args)
+        } else {
+            self.0.shm().send_short::<M>(to, handler, args, || true)
+        };
         if sent {
             token.replied.set(true);
-            if trace::on(Category::Messages) {
-                self.0.trace_short(token.source, MessageClass::Reply, handler);
-            }
         }
         sent
     }

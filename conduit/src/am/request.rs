@@ -1,7 +1,6 @@
 //! Messages on their way out: checked once, then sent at once where that is possible, else after
 //! polls.
 
-use super::traced::of_payload;
 use crate::error::Error;
 use crate::handler_index::HandlerIndex;
 use crate::mode::Mode;
@@ -114,14 +113,16 @@ impl RankContext {
     /// room.
     #[inline(always)]
     pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
+        if trace::on(Category::Messages) {
+            return self.try_send_traced::<M>(*message);
+        }
+        self.attempt::<M>(message)
+    }
+
+    #[inline(always)]
+    pub(super) fn attempt<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
         match self.transport.send::<M>(message) {
-            Ok(sent) => {
-                if sent && trace::on(Category::Messages) {
-                    let way = (message.target, message.class);
-                    self.trace_sent(way, message.handler, of_payload(message.payload));
-                }
-                sent
-            }
+            Ok(sent) => sent,
             Err(error) => self.failed_send(&error),
         }
     }
@@ -129,14 +130,16 @@ impl RankContext {
     /// Replies to a message that came over the network. `false`: it is closing, and nobody waits
     /// for the reply.
     pub(crate) fn try_reply(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
+        if trace::on(Category::Messages) {
+            return self.try_reply_traced(token, *message);
+        }
+        self.attempt_reply(token, message)
+    }
+
+    #[inline(always)]
+    pub(super) fn attempt_reply(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
         match self.transport.reply(token, message) {
-            Ok(sent) => {
-                if sent && trace::on(Category::Messages) {
-                    let way = (message.target, message.class);
-                    self.trace_sent(way, message.handler, of_payload(message.payload));
-                }
-                sent
-            }
+            Ok(sent) => sent,
             Err(error) => self.failed_send(&error),
         }
     }

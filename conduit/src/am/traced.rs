@@ -1,8 +1,9 @@
 //! What the trace is told of messages and their handlers. All of it is out of the way of calls.
 
+use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::trace::{self, About, Running};
-use crate::transport::message::{AmPayload, ArrivedPayload, MessageClass};
+use crate::transport::message::{AmMessage, AmPayload, ArrivedPayload, MessageClass, ReplyToken};
 
 const SHORT: u8 = 0;
 const MEDIUM: u8 = 1;
@@ -10,7 +11,7 @@ const LONG: u8 = 2;
 
 /// Category and bytes of a payload on its way out.
 #[inline(always)]
-pub(super) fn of_payload(payload: AmPayload<'_>) -> (u8, u64) {
+fn of_payload(payload: AmPayload<'_>) -> (u8, u64) {
     match payload {
         AmPayload::None => (SHORT, 0),
         AmPayload::Medium(payload) => (MEDIUM, payload.len() as u64),
@@ -48,19 +49,46 @@ impl RankContext {
         About { peer, handler, reply, category, bytes }
     }
 
-    /// A message with a payload of a category and so many bytes was sent. The message itself stays
-    /// out of this: given away by its address, it would have to be in memory on the fast way, too.
+    /// [`RankContext::try_send`] while messages are traced. The message is a copy: given away by its
+    /// address, it would have to be in memory on the fast way, too.
     #[cold]
     #[inline(never)]
-    pub(crate) fn trace_sent(&self, way: (usize, MessageClass), handler: u8, payload: (u8, u64)) {
-        trace::sent(self.about(way, handler, payload));
+    pub(super) fn try_send_traced<M: Mode>(&self, message: AmMessage<'_>) -> bool {
+        self.traced(message, || self.attempt::<M>(&message))
     }
 
-    /// A Short was sent to a neighbour.
+    /// The same of [`RankContext::try_reply`].
     #[cold]
     #[inline(never)]
-    pub(crate) fn trace_short(&self, target: usize, class: MessageClass, handler: u8) {
-        trace::sent(self.about((target, class), handler, (SHORT, 0)));
+    pub(super) fn try_reply_traced(&self, token: &ReplyToken, message: AmMessage<'_>) -> bool {
+        self.traced(message, || self.attempt_reply(token, &message))
+    }
+
+    fn traced(&self, message: AmMessage<'_>, send: impl FnOnce() -> bool) -> bool {
+        let at = trace::sends();
+        let sent = send();
+        if sent {
+            let (way, payload) = ((message.target, message.class), of_payload(message.payload));
+            trace::sent(self.about(way, message.handler, payload), at);
+        }
+        sent
+    }
+
+    /// One attempt to reply to a neighbour by a Short while messages are traced.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn reply_short_traced<M: Mode>(
+        &self,
+        target: usize,
+        handler: u8,
+        args: &[i32],
+    ) -> bool {
+        let (at, to) = (trace::sends(), (target, MessageClass::Reply));
+        let sent = self.shm().send_short::<M>(to, handler, args, || true);
+        if sent {
+            trace::sent(self.about(to, handler, (SHORT, 0)), at);
+        }
+        sent
     }
 
     /// A handler begins.

@@ -49,8 +49,14 @@ impl About {
     }
 }
 
-/// A message was sent.
-pub(crate) fn sent(about: About) {
+/// The time of the rank's clock: a message is about to be sent. Its receiver may handle it before the
+/// sender comes to [`sent`].
+pub(crate) fn sends() -> u64 {
+    now()
+}
+
+/// A message was sent, at a time of [`sends`].
+pub(crate) fn sent(about: About, at: u64) {
     let Some(recorder) = recorder() else { return };
     bursts::settle(recorder, false);
     let bytes = about.bytes;
@@ -59,21 +65,20 @@ pub(crate) fn sent(about: About) {
     }
     let message = about.message(Kind::Sent);
     if records(Category::Messages) {
-        record_sent(recorder, message, bytes);
+        record_sent(recorder, message, bytes, at);
     }
     if about.category == 0 && !about.reply && merges(recorder) {
         bursts::begin(recorder, message);
     }
 }
 
-fn record_sent(recorder: &Recorder, message: Message, bytes: u64) {
+fn record_sent(recorder: &Recorder, message: Message, bytes: u64, at: u64) {
     if runs::extend(recorder, message, 1, bytes) {
         return;
     }
-    let now = recorder.now();
-    runs::end(recorder, Some(now));
-    let end = (!merges(recorder)).then_some(now);
-    runs::begin(recorder, message, (1, bytes), now, end);
+    runs::end(recorder, Some(at));
+    let end = (!merges(recorder)).then(|| recorder.now());
+    runs::begin(recorder, message, (1, bytes), at, end);
 }
 
 /// Whether a Short request to a rank is like those before it, so that [`extend`] traces it.

@@ -22,7 +22,7 @@ pub(crate) use bootstrap::trace::{Cause, Counter};
 pub(crate) use hooks::{
     About, Running, attached, burst, collective, connected, count, count_some, exiting, extend,
     finish, handler_begins, handler_ends, init_ends, lacks, leave, may_extend, notified, posts,
-    reaches, registers, sent, timed, took, wait_begins, waited,
+    reaches, registers, sends, sent, timed, took, wait_begins, waited,
 };
 pub use hooks::{Span, TransferKind, lock_waited, transfers};
 pub use hooks::{
