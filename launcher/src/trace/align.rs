@@ -25,6 +25,8 @@ struct Point {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     first: Point,
+    /// How far a time may be off, nanoseconds.
+    error: u64,
     /// Nanoseconds that the offset grows in a nanosecond there.
     slope: f64,
 }
@@ -54,15 +56,22 @@ impl Line {
         };
         let (Some(early), Some(late)) = (best_of(begin, begin + third), best_of(end - third, end))
         else {
-            return Some(Self { first: best, slope: 0.0 });
+            return Some(Self::level(best));
         };
         let distance = late.there - early.there;
         #[expect(clippy::cast_precision_loss, reason = "a ratio of differences")]
         let slope = (late.ahead - early.ahead) as f64 / distance.max(1) as f64;
         if distance < FAR || slope.abs() > MOST_DRIFT {
-            return Some(Self { first: best, slope: 0.0 });
+            return Some(Self::level(best));
         }
-        Some(Self { first: *early, slope })
+        // Behind its ends a line is further off than at them.
+        let way = early.way.max(late.way);
+        Some(Self { first: *early, error: way + way / 2, slope })
+    }
+
+    /// A clock that goes as the one here.
+    const fn level(first: Point) -> Self {
+        Self { first, error: first.way / 2, slope: 0.0 }
     }
 
     /// A time there, in the time here.
@@ -94,6 +103,14 @@ impl Alignment {
             Line::through(&samples).map(|line| (host, line))
         };
         Self(by_host.into_iter().filter_map(line).collect())
+    }
+
+    /// How far two hosts' times of the same moment may be apart, in nanoseconds, as long as clocks
+    /// go evenly.
+    pub(super) fn error(&self) -> u64 {
+        let mut errors: Vec<u64> = self.0.values().map(|line| line.error).collect();
+        errors.sort_unstable();
+        errors.iter().rev().take(2).fold(0, |sum, error| sum.saturating_add(*error))
     }
 
     /// Puts the times of a rank of a host into the time here.
@@ -138,6 +155,7 @@ mod tests {
             let line = Line::through(&samples).unwrap();
             let worst = samples.iter().map(|s| s.received - s.sent).max().unwrap();
             let allowed = worst + worst / 2 + 10;
+            prop_assert!(line.error < allowed);
             for here in [begin, begin + (end - begin) / 2, end] {
                 let found = line.here(shown(here, ahead, gains));
                 prop_assert!(found.abs_diff(here) <= allowed, "{} for {here}: {line:?}", found);
@@ -166,6 +184,7 @@ mod tests {
         };
         let line = Line::through(&[look(100, 1000, 5_300), look(400, 10, 5_000)]).unwrap();
         assert_eq!(line.here(7_000), 2_000);
+        assert_eq!(line.error, 5);
         assert!(Line::through(&[]).is_none());
     }
 
@@ -174,6 +193,10 @@ mod tests {
         use bootstrap::trace::{Kind, Record};
         let sample = ClockSample { host: 2, sent: 10, there: 1_010, received: 10 };
         let alignment = Alignment::of(&[sample]);
+        assert_eq!(alignment.error(), 0);
+        let far = |host, way: u64| ClockSample { host, sent: 10, there: 1_010, received: 10 + way };
+        let three = [far(1, 200), far(2, 40), far(3, 100), far(2, 60)];
+        assert_eq!(Alignment::of(&three).error(), 150, "of the two that are furthest off");
         let mut slot = Slot { records: vec![Record::new(Kind::Put, 1_500)], ..Slot::default() };
         alignment.apply(1, &mut slot);
         assert_eq!(slot.records[0].at, 1_500);

@@ -47,6 +47,8 @@ pub(super) struct Timeline {
     pub(super) lost: u64,
     /// Ranks that have left nothing.
     pub(super) silent: u32,
+    /// How far times of two hosts may be apart, nanoseconds.
+    pub(super) clock_error: u64,
 }
 
 /// Sender, receiver, whether it is a reply.

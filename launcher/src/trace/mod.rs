@@ -118,7 +118,8 @@ impl Tracing {
         }
         let names = hosts.iter().enumerate().map(|(rank, host)| format!("rank {rank} ({host})"));
         let names: Vec<String> = names.collect();
-        let timeline = merge::timeline(&slots);
+        let mut timeline = merge::timeline(&slots);
+        timeline.clock_error = alignment.error();
         match write::write(file, &names, &timeline) {
             Ok(written) => {
                 let (path, text) = (path.display(), written.text(&timeline));

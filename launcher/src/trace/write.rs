@@ -166,6 +166,7 @@ fn tail(timeline: &Timeline, cut: Option<&str>) -> Vec<u8> {
         "overwritten": timeline.lost,
         "messages without arrow": timeline.loose,
         "ranks without records": timeline.silent,
+        "clocks apart by at most (us)": us(timeline.clock_error),
         "cut": cut,
     });
     format!("\n],\"otherData\":{about}}}\n").into_bytes()
@@ -254,6 +255,7 @@ mod tests {
             loose: 3,
             lost: 4,
             silent: 1,
+            clock_error: 1500,
         }
     }
 
@@ -286,6 +288,7 @@ mod tests {
             }
         }
         assert_eq!(value["otherData"]["overwritten"], 4);
+        assert_eq!(value["otherData"]["clocks apart by at most (us)"], 1.5);
         assert_eq!(value["otherData"]["cut"], Value::Null);
     }
 
