@@ -46,6 +46,10 @@ mod transport {
 mod credits;
 #[path = "../../src/transport/net/lockfree.rs"]
 mod lockfree;
+#[path = "../../src/sys/spin_lock.rs"]
+mod spin_lock;
+#[path = "../../src/transport/net/memory/uses.rs"]
+mod uses;
 
 /// Structures in shared memory. What is not atomic in a slot is a cell of loom, which sees two
 /// threads in it at once.

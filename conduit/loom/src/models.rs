@@ -1,11 +1,14 @@
 //! What must hold whatever the order of steps.
 
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
 use crate::credits::{Account, Permits};
 use crate::lockfree::{AppendTable, IndexStack, Mailbox};
+use crate::spin_lock::RawLock;
 use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::uses::{Ends, OWN, Use, Uses};
 
 /// Every order with at most four preemptions: more take minutes.
 fn check(model: impl Fn() + Sync + Send + 'static) {
@@ -181,4 +184,74 @@ fn a_mailbox_loses_no_reason() {
         assert_eq!((seen, served), (3, woken), "a caller is in the mailbox once for each wake-up");
         assert!(!mailbox.put(1, 1), "given before");
     });
+}
+
+/// What one at a time may look at; loom sees two of them.
+#[derive(Default)]
+struct Guarded(UnsafeCell<u32>);
+
+impl Guarded {
+    fn change(&self) {
+        self.0.with_mut(|_| ());
+    }
+}
+
+#[test]
+fn a_lock_lets_one_in_at_a_time() {
+    check(|| {
+        let shared = Arc::new((RawLock::new(), Guarded::default()));
+        let enter = |shared: &(RawLock, Guarded)| {
+            while !shared.0.try_take() {
+                thread::yield_now();
+            }
+            shared.1.change();
+            shared.0.give();
+        };
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || (0..2).for_each(|_| enter(&shared)))
+        };
+        enter(&shared);
+        other.join().unwrap();
+    });
+}
+
+/// What a use touches is free when nobody uses it. `crowd` others take words before; `again`: one
+/// more begins and ends after it.
+fn ends_are_seen(crowd: usize, again: bool) {
+    check(move || {
+        let ends: &'static Ends = Box::leak(Box::new(Ends::new()));
+        let mut uses = Uses::new(ends);
+        let crowd: Vec<Use> = (0..crowd).map(|_| uses.begin()).collect();
+        let memory = Arc::new(Guarded::default());
+        let other = {
+            let (one, memory) = (uses.begin(), Arc::clone(&memory));
+            thread::spawn(move || {
+                memory.change();
+                drop(one);
+            })
+        };
+        drop(crowd);
+        if again {
+            // In the word that may have become free meanwhile.
+            drop(uses.begin());
+        }
+        while uses.is_used() {
+            thread::yield_now();
+        }
+        memory.change();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn the_ends_of_uses_are_seen() {
+    ends_are_seen(0, false);
+    ends_are_seen(0, true);
+}
+
+#[test]
+fn the_ends_of_uses_that_share_a_word_are_seen() {
+    ends_are_seen(OWN, false);
+    ends_are_seen(OWN, true);
 }

@@ -1,7 +1,8 @@
-//! System calls of the core.
+//! System calls of the core, and its atomics.
 
 pub(crate) mod atomic;
 pub(crate) mod own_memory;
+pub(crate) mod spin_lock;
 
 use nix::sched::CpuSet;
 

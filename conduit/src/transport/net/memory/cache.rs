@@ -25,9 +25,11 @@ use settings::log::RANK;
 use settings::say;
 
 use super::pool::{register_all_for_transfers, register_for_transfers};
-use super::regions::{Limits, Plan, Regions, Span, Use};
+use super::regions::{Limits, Plan, Regions, Span};
+use super::uses::Use;
 use super::watch::Watch;
 use crate::sys::block_signals;
+use crate::sys::spin_lock::{SpinGuard, SpinLock};
 use crate::trace::{self, Cause, Counter};
 
 /// Most regions of one request.
@@ -170,7 +172,7 @@ struct Shared {
     limits: Limits,
     verbose: bool,
     /// From the first use on; `None`: everything is copied.
-    state: OnceLock<Option<Mutex<State>>>,
+    state: OnceLock<Option<SpinLock<State>>>,
     /// Above 0 while events were read whose regions are not forgotten yet.
     unsettled: AtomicU32,
     /// Held by the one who registers.
@@ -196,18 +198,18 @@ enum Found {
 }
 
 impl Shared {
-    fn state(self: &Arc<Self>) -> Option<&Mutex<State>> {
+    fn state(self: &Arc<Self>) -> Option<&SpinLock<State>> {
         self.state.get_or_init(|| self.start()).as_ref()
     }
 
-    fn start(self: &Arc<Self>) -> Option<Mutex<State>> {
+    fn start(self: &Arc<Self>) -> Option<SpinLock<State>> {
         if self.limits.regions == 0 {
             return None;
         }
         match self.listen() {
             Ok(watch) => {
                 let (regions, counts) = (Regions::new(self.limits), Counts::default());
-                Some(Mutex::new(State { regions, watch: Some(watch), counts }))
+                Some(SpinLock::new(State { regions, watch: Some(watch), counts }))
             }
             Err(error) => {
                 self.say(&format!(
@@ -272,17 +274,14 @@ impl Shared {
     }
 
     /// The state, unless its lock is held for ever: by a thread that a signal interrupted.
-    fn state_within_bound(&self) -> Option<MutexGuard<'_, State>> {
+    fn state_within_bound(&self) -> Option<SpinGuard<'_, State>> {
         let Some(Some(state)) = self.state.get() else { return None };
         let end = Instant::now() + deadlines::MEMORY_LOCK.limit;
         loop {
             match state.try_lock() {
-                Ok(state) => return Some(state),
-                Err(std::sync::TryLockError::Poisoned(poisoned)) => {
-                    return Some(poisoned.into_inner());
-                }
-                Err(_) if Instant::now() > end => return None,
-                Err(_) => std::thread::yield_now(),
+                Some(state) => return Some(state),
+                None if Instant::now() > end => return None,
+                None => std::thread::yield_now(),
             }
         }
     }
@@ -308,13 +307,13 @@ impl Shared {
     #[inline]
     fn find(
         &self,
-        state: &Mutex<State>,
+        state: &SpinLock<State>,
         (rail, most): (usize, usize),
         (from, to, write): (u64, u64, bool),
         (held, entries): (&mut Held, &mut Entries),
     ) -> Found {
         let mut at = from;
-        let mut state = lock(state);
+        let mut state = state.lock();
         while at < to && !entries.is_full() && entries.len() < most {
             let span = self.limits.first_block(at, to - at);
             let found = span.and_then(|span| Some((span, state.regions.hold(span, write)?)));
@@ -341,11 +340,11 @@ impl Shared {
     }
 
     /// Registers pages of one block that no region covers. `false`: they have to be copied.
-    fn make(&self, state: &Mutex<State>, span: Span, write: bool) -> bool {
+    fn make(&self, state: &SpinLock<State>, span: Span, write: bool) -> bool {
         let _time = trace::timed(Cause::Move);
         let mut refusals = lock(&self.refusals);
         let watch = {
-            let mut state = lock(state);
+            let mut state = state.lock();
             if state.regions.hold(span, write).is_some() {
                 // Another thread was faster.
                 return true;
@@ -355,21 +354,21 @@ impl Shared {
         // The lowest bit is free.
         let block = span.from & !(self.limits.block - 1) | u64::from(write);
         let Some(watch) = watch.filter(|_| !refusals.leaves_out(block)) else {
-            lock(state).counts.copy();
+            state.lock().counts.copy();
             return false;
         };
         let Some((union, union_write)) = self.room(state, &watch, span, write) else {
-            lock(state).counts.copy();
+            state.lock().counts.copy();
             return false;
         };
         let mut made = self.attempt(state, &watch, union, union_write);
         if made.is_err() && (union, union_write) != (span, write) {
             // Memory around it may be read-only, or gone.
-            lock(state).regions.begin(span);
+            state.lock().regions.begin(span);
             made = self.attempt(state, &watch, span, write);
         }
         if made.is_err() && self.give_way(state, &watch) {
-            lock(state).regions.begin(span);
+            state.lock().regions.begin(span);
             made = self.attempt(state, &watch, span, write);
         }
         if let Err(reason) = &made {
@@ -381,7 +380,7 @@ impl Shared {
             }
         }
         let made = made.unwrap_or(false);
-        let mut state = lock(state);
+        let mut state = state.lock();
         state.counts.made += u64::from(made);
         if !made {
             state.counts.copy();
@@ -392,13 +391,13 @@ impl Shared {
     /// Makes room; what to register then.
     fn room(
         &self,
-        state: &Mutex<State>,
+        state: &SpinLock<State>,
         watch: &Watch,
         span: Span,
         write: bool,
     ) -> Option<(Span, bool)> {
         loop {
-            let plan = lock(state).regions.plan(span, write);
+            let plan = state.lock().regions.plan(span, write);
             match plan {
                 Plan::Register(union, write) => return Some((union, write)),
                 Plan::Evict(pages, region) => self.end(state, watch, pages, region),
@@ -407,19 +406,19 @@ impl Shared {
         }
     }
 
-    fn end(&self, state: &Mutex<State>, watch: &Watch, pages: Span, region: Registered) {
+    fn end(&self, state: &SpinLock<State>, watch: &Watch, pages: Span, region: Registered) {
         drop(region);
         if pages.len() > 0 {
             watch.remove(pages);
-            lock(state).counts.evicted += 1;
+            state.lock().counts.evicted += 1;
             trace::count(Counter::Evicted, as_len(pages.len()));
         }
     }
 
     /// Deregisters some that nobody uses; whether there were any.
-    fn give_way(&self, state: &Mutex<State>, watch: &Watch) -> bool {
+    fn give_way(&self, state: &SpinLock<State>, watch: &Watch) -> bool {
         for count in 0..GIVE_WAY {
-            let victim = lock(state).regions.evict();
+            let victim = state.lock().regions.evict();
             match victim {
                 Some((pages, region)) => self.end(state, watch, pages, region),
                 None => return count > 0,
@@ -431,7 +430,7 @@ impl Shared {
     /// Watches and registers pages that have begun. `Ok(false)`: they were unmapped meanwhile.
     fn attempt(
         &self,
-        state: &Mutex<State>,
+        state: &SpinLock<State>,
         watch: &Watch,
         span: Span,
         write: bool,
@@ -443,7 +442,7 @@ impl Shared {
         if !watch.is_private(span, self.limits.page) {
             return Err("others share its pages and may exchange them".to_owned());
         }
-        let lost = lock(state).regions.insert(span, write, region);
+        let lost = state.lock().regions.insert(span, write, region);
         Ok(lost.is_ok())
     }
 }
@@ -514,7 +513,7 @@ impl Cache {
     #[cold]
     fn make_and_hold(
         &self,
-        state: &Mutex<State>,
+        state: &SpinLock<State>,
         (rail, most): (usize, usize),
         (from, mut to, write): (u64, u64, bool),
         (mut held, mut at): (Held, u64),
@@ -549,7 +548,7 @@ impl Cache {
     /// What happened until now.
     pub(crate) fn counts(&self) -> Counts {
         match self.shared.state.get() {
-            Some(Some(state)) => lock(state).counts,
+            Some(Some(state)) => state.lock().counts,
             _ => Counts::default(),
         }
     }

@@ -6,13 +6,12 @@
 //! stay, in the order in which their last uses began; of those that nobody uses the one that was
 //! not used for longest gives way when there is no room (*victims*).
 //!
-//! Uses begin under the lock around this, and end without it ([`Use`]).
+//! Uses begin under the lock around this, and end without it (`uses.rs`).
 //!
 //! Nothing here allocates or frees memory after `new`: whoever holds the lock must not wait for the
 //! end of an `munmap` (`watch.rs`).
 
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::uses::{Ends, Use, Uses};
 
 /// Whole pages: addresses from `from` up to `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,46 +61,23 @@ const NONE: u32 = u32::MAX;
 /// Most places of regions that were found last: a power of two.
 const MOST_RECENT: usize = 4096;
 
-/// One use of a region, which is not deregistered before this is dropped. That takes no lock: the
-/// word counts the uses of a slot that have ended, and the table knows how many have begun. The
-/// words are never freed, as a transfer may outlive the table.
-#[must_use]
-pub(crate) struct Use(&'static AtomicU64);
-
-impl fmt::Debug for Use {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Use")
-    }
-}
-
-impl Drop for Use {
-    #[inline]
-    fn drop(&mut self) {
-        // Whoever sees that nobody uses the region sees all that was done with it.
-        self.0.fetch_add(1, Ordering::Release);
-    }
-}
-
 #[derive(Debug)]
 struct Slot<T> {
     span: Span,
     write: bool,
     /// Found by look-ups; else it goes when nobody uses it.
     live: bool,
-    /// Uses that have begun since the table was made, and those that have ended.
-    begun: u64,
-    ended: &'static AtomicU64,
+    /// Its last use began after the order of uses was made; it is in `touched`.
+    is_touched: bool,
+    /// When its last use began.
+    last: u64,
+    uses: Uses,
     previous: u32,
     next: u32,
     value: Option<T>,
 }
 
 impl<T> Slot<T> {
-    /// May be true for a moment longer than it is; never the other way round under the lock.
-    fn is_used(&self) -> bool {
-        self.ended.load(Ordering::Acquire) != self.begun
-    }
-
     #[inline]
     const fn serves(&self, span: Span, write: bool) -> bool {
         self.live && self.span.covers(span) && (self.write || !write)
@@ -129,9 +105,13 @@ pub(crate) struct Regions<T> {
     map: Vec<(u64, u32)>,
     /// For look-ups by block (its number's lowest bits): the slot that was found there last.
     recent: Box<[u32]>,
-    /// Live regions, that whose last use began first in front.
+    /// Live regions, that whose last use began first in front; [`Regions::settle`] makes it so.
     oldest: u32,
     newest: u32,
+    /// Those whose place there is no longer right.
+    touched: Vec<u32>,
+    /// Uses that have begun.
+    now: u64,
     /// Regions that are not live, linked by `next`.
     dead: u32,
     bytes: u64,
@@ -143,13 +123,14 @@ pub(crate) struct Regions<T> {
 impl<T> Regions<T> {
     pub(crate) fn new(limits: Limits) -> Self {
         let count = limits.regions as usize;
-        let words: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
-        let slot = |ended| Slot {
+        let words: Vec<Ends> = (0..count).map(|_| Ends::new()).collect();
+        let slot = |ends| Slot {
             span: Span { from: 0, to: 0 },
             write: false,
             live: false,
-            begun: 0,
-            ended,
+            is_touched: false,
+            last: 0,
+            uses: Uses::new(ends),
             previous: NONE,
             next: NONE,
             value: None,
@@ -162,6 +143,8 @@ impl<T> Regions<T> {
             recent: vec![NONE; count.next_power_of_two().min(MOST_RECENT)].into(),
             oldest: NONE,
             newest: NONE,
+            touched: Vec::with_capacity(count),
+            now: 0,
             dead: NONE,
             bytes: 0,
             pending: None,
@@ -203,14 +186,31 @@ impl<T> Regions<T> {
     #[inline]
     pub(crate) fn hold(&mut self, span: Span, write: bool) -> Option<(Use, &T)> {
         let index = self.find(span, write)?;
-        if self.newest != index {
-            self.unlink(index);
-            self.append(index);
-        }
         let slot = self.slots.get_mut(index as usize)?;
-        let value = slot.value.as_ref()?;
-        slot.begun += 1;
-        Some((Use(slot.ended), value))
+        self.now += 1;
+        slot.last = self.now;
+        if !slot.is_touched {
+            slot.is_touched = true;
+            self.touched.push(index);
+        }
+        let one = slot.uses.begin();
+        Some((one, slot.value.as_ref()?))
+    }
+
+    /// Puts live regions in the order in which their last uses began. Uses only note when they
+    /// begin, as there are many for each time that the order matters.
+    fn settle(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable_by_key(|index| self.slots.get(*index as usize).map(|it| it.last));
+        for index in touched.drain(..) {
+            let Some(slot) = self.slots.get_mut(index as usize) else { continue };
+            slot.is_touched = false;
+            if slot.live {
+                self.unlink(index);
+                self.append(index);
+            }
+        }
+        self.touched = touched;
     }
 
     fn unlink(&mut self, index: u32) {
@@ -306,7 +306,7 @@ impl<T> Regions<T> {
         let mut before = NONE;
         loop {
             let slot = self.slots.get(index as usize)?;
-            if !slot.is_used() {
+            if !slot.uses.is_used() {
                 return Some((index, before));
             }
             (before, index) = (index, slot.next);
@@ -328,6 +328,7 @@ impl<T> Regions<T> {
 
     /// Takes out the region that was not used for longest, with its pages.
     pub(crate) fn evict(&mut self) -> Option<(Span, T)> {
+        self.settle();
         let (index, _) = self.unused_from(self.oldest)?;
         let span = self.slots.get(index as usize)?.span;
         let at = self.place(span.from).checked_sub(1)?;
@@ -351,6 +352,7 @@ impl<T> Regions<T> {
             return Err(value);
         }
         let Some(index) = self.free.pop() else { return Err(value) };
+        self.settle();
         self.forget(span);
         let at = self.place(span.from);
         self.map.insert(at, (span.from, index));

@@ -86,9 +86,10 @@ impl Watch {
     /// Whether every change of watched memory that has begun is known: its event was read.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        // Of no bytes, so it is refused in any case: as invalid when nothing changes.
-        let answer = self.ask(UFFDIO_WRITEPROTECT, &mut [0, 0, 0]);
-        answer.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
+        // Of no bytes, and of no page either, so it is refused in any case: as invalid when nothing
+        // changes. The kernel looks for a change before it looks at the range.
+        let mut nothing = [1_u64, 0, 0];
+        refusal(self.events.as_raw_fd(), UFFDIO_WRITEPROTECT, &mut nothing) == libc::EINVAL
     }
 
     /// Reads events that wait, which lets their causes go on, and calls `gone` with their pages.
@@ -129,6 +130,40 @@ impl Watch {
             at += len as u64;
         }
         true
+    }
+}
+
+/// The error of a request that cannot succeed. Not by way of the C library, which takes 4 ns for
+/// its error number.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn refusal(fd: libc::c_int, request: libc::Ioctl, words: &mut [u64; 3]) -> libc::c_int {
+    let result: i64;
+    // SAFETY: ioctl as in `Watch::ask`, by the rules of Linux on this processor: number and answer
+    // in rax, arguments in rdi, rsi, rdx; rcx and r11 are lost.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_ioctl => result,
+            in("rdi") i64::from(fd),
+            in("rsi") request,
+            in("rdx") words.as_mut_ptr(),
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    libc::c_int::try_from(-result).unwrap_or(0)
+}
+
+/// The error of a request that cannot succeed.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+fn refusal(fd: libc::c_int, request: libc::Ioctl, words: &mut [u64; 3]) -> libc::c_int {
+    // SAFETY: as in `Watch::ask`.
+    match unsafe { libc::ioctl(fd, request, words.as_mut_ptr()) } {
+        0.. => 0,
+        _ => io::Error::last_os_error().raw_os_error().unwrap_or(0),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::transport::net::memory::regions::Limits;
 const MIB: u64 = 1 << 20;
 /// Bounds of the default budget.
 const BYTES: (u64, u64) = (16 * MIB, 1024 * MIB);
-/// Most regions unless the user says otherwise: a table of less than half a megabyte.
+/// Most regions unless the user says otherwise: a table of two thirds of a megabyte.
 const REGIONS: u64 = 4096;
 /// Bytes of the largest region that may be asked for.
 const MOST_BLOCK: u64 = 16 * MIB;
