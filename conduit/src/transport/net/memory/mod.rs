@@ -2,7 +2,11 @@
 
 pub(crate) mod buffers;
 pub(crate) mod cache;
+pub(crate) mod lend;
+pub(crate) mod making;
 pub(crate) mod pool;
+pub(crate) mod refusals;
 pub(crate) mod regions;
+pub(crate) mod registrar;
 pub(crate) mod uses;
 pub(crate) mod watch;
