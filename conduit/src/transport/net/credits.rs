@@ -64,6 +64,16 @@ impl Supply {
         self.made.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).map_or(0, step)
     }
 
+    /// So many were made elsewhere.
+    fn grow(&self, count: u32) {
+        self.made.fetch_add(count, Ordering::AcqRel);
+    }
+
+    /// So many are gone.
+    fn shrink(&self, count: u32) {
+        self.made.fetch_sub(count, Ordering::AcqRel);
+    }
+
     /// So many could not be made: no more are tried.
     pub(crate) fn end(&self, missing: u32) {
         let made = self.made.fetch_sub(missing, Ordering::AcqRel) - missing;
@@ -113,6 +123,24 @@ impl Account {
         self.available.fetch_add(count, Ordering::AcqRel);
     }
 
+    /// The peer has lent so many credits more.
+    pub(crate) fn lent(&self, count: u32) {
+        self.supply.grow(count);
+        self.add(count);
+    }
+
+    /// Gives up to `most` credits for good that are not in use, and keeps at least `keep` with those
+    /// in use. How many were given up.
+    pub(crate) fn give_up(&self, keep: u32, most: u32) -> u32 {
+        let spare = self.supply.made().saturating_sub(keep).min(most);
+        let given = |available: u32| spare.min(available);
+        let less = |available: u32| Some(available - given(available));
+        let before = self.available.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        let given = before.map_or(0, given);
+        self.supply.shrink(given);
+        given
+    }
+
     /// Takes the credit of a request.
     #[inline]
     pub(crate) fn take(&self) -> bool {
@@ -126,7 +154,6 @@ impl Account {
     }
 
     /// Requests that may be sent now.
-    #[cfg(test)]
     pub(crate) fn available(&self) -> u32 {
         self.available.load(Ordering::Acquire)
     }

@@ -1,0 +1,162 @@
+//! The bank of a rank: which peer holds how many of its credits.
+
+use super::{Limits, MOST_WANTED, decayed};
+
+/// A peer, by its place in the order in which peers were added.
+pub(crate) type PeerIndex = u32;
+
+/// What a rank knows of one peer that borrows from it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loan {
+    /// Credits that the peer holds, or that are on their way to it or from it.
+    held: u32,
+    /// Times that it asked for more lately.
+    requested: u32,
+    /// Credits granted to it lately.
+    granted: u32,
+    /// It was asked to give back, and has not answered.
+    asked: bool,
+    /// It had nothing to give back in this epoch.
+    empty: bool,
+}
+
+/// A peer gave back credits that it was not asked for, or does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WrongReturn {
+    #[error("{returned} credits given back although none were asked for")]
+    Unasked { returned: u32 },
+    #[error("{returned} credits given back of {held}, of which {least} stay")]
+    TooMany { returned: u32, held: u32, least: u32 },
+}
+
+/// The credits of a rank. Their number is constant but for [`Lender::add_peer`].
+#[derive(Debug)]
+pub(crate) struct Lender {
+    limits: Limits,
+    banked: u32,
+    loans: Vec<Loan>,
+    /// Peers that hold more than the least, in no order.
+    rich: Vec<PeerIndex>,
+    /// Where in `rich` the next search begins.
+    cursor: usize,
+    /// Requests received since the epoch began.
+    received: u32,
+}
+
+impl Lender {
+    /// `banked` credits are there to be lent beyond the least of each peer.
+    pub(crate) fn new(limits: Limits, banked: u32) -> Self {
+        let (loans, rich) = (Vec::new(), Vec::new());
+        Self { limits, banked, loans, rich, cursor: 0, received: 0 }
+    }
+
+    /// A peer that brings the least number of credits with it: so many buffers more are there.
+    pub(crate) fn add_peer(&mut self) -> PeerIndex {
+        let index = PeerIndex::try_from(self.loans.len()).unwrap_or(PeerIndex::MAX);
+        self.loans.push(Loan { held: self.limits.least, ..Loan::default() });
+        index
+    }
+
+    /// Credits that nobody holds.
+    pub(crate) fn banked(&self) -> u32 {
+        self.banked
+    }
+
+    /// A request of a peer was accepted that asks for `wanted` credits. How many it is granted: what
+    /// there is of them; peers that must be asked to give back are appended to `ask`.
+    pub(crate) fn requested(
+        &mut self,
+        peer: PeerIndex,
+        wanted: u32,
+        ask: &mut Vec<PeerIndex>,
+    ) -> u32 {
+        let limits = self.limits;
+        let Some(loan) = self.loans.get_mut(peer as usize) else { return 0 };
+        if wanted == 0 {
+            return 0;
+        }
+        loan.requested += 1;
+        let granted = wanted
+            .min(MOST_WANTED)
+            .min(self.banked)
+            .min(limits.lent.saturating_sub(loan.granted))
+            .min(limits.most.saturating_sub(loan.held));
+        if granted > 0 {
+            if loan.held == limits.least {
+                self.rich.push(peer);
+            }
+            self.banked -= granted;
+            loan.held += granted;
+            loan.granted += granted;
+        }
+        if self.banked < limits.low_water {
+            self.search(ask);
+        }
+        granted
+    }
+
+    /// Chooses peers that hold more than the least and have not asked for more lately. The next
+    /// search goes on behind the last that was looked at.
+    fn search(&mut self, ask: &mut Vec<PeerIndex>) {
+        let mut left = self.limits.asked;
+        for _ in 0..self.rich.len() {
+            if left == 0 {
+                break;
+            }
+            self.cursor = (self.cursor + 1) % self.rich.len();
+            let peer = self.rich[self.cursor];
+            let loan = &mut self.loans[peer as usize];
+            if loan.asked || loan.empty || loan.requested > 0 {
+                continue;
+            }
+            loan.asked = true;
+            ask.push(peer);
+            left -= 1;
+        }
+    }
+
+    /// A peer that was asked gives so many back.
+    pub(crate) fn returned(&mut self, peer: PeerIndex, count: u32) -> Result<(), WrongReturn> {
+        let least = self.limits.least;
+        let unasked = WrongReturn::Unasked { returned: count };
+        let loan = self.loans.get_mut(peer as usize).filter(|loan| loan.asked).ok_or(unasked)?;
+        if count > loan.held - least {
+            return Err(WrongReturn::TooMany { returned: count, held: loan.held, least });
+        }
+        loan.asked = false;
+        loan.empty = count == 0;
+        loan.held -= count;
+        self.banked += count;
+        if count > 0 && loan.held == least {
+            self.rich.retain(|other| *other != peer);
+        }
+        Ok(())
+    }
+
+    /// Counts a request; whether an epoch has ended, so that each peer must be told once.
+    pub(crate) fn received(&mut self) -> bool {
+        self.received += 1;
+        if self.received < self.limits.epoch {
+            return false;
+        }
+        self.received = 0;
+        for loan in &mut self.loans {
+            loan.requested = decayed(loan.requested);
+            loan.granted = decayed(loan.granted);
+            loan.empty = false;
+        }
+        true
+    }
+
+    /// All credits, wherever they are.
+    #[cfg(test)]
+    pub(crate) fn total(&self) -> u32 {
+        self.banked + self.loans.iter().map(|loan| loan.held).sum::<u32>()
+    }
+
+    /// Credits that a peer holds.
+    #[cfg(test)]
+    pub(crate) fn held(&self, peer: PeerIndex) -> u32 {
+        self.loans[peer as usize].held
+    }
+}
