@@ -2,8 +2,8 @@
 //!
 //! 32 bits travel beside each message as immediate data: handler (bits 0-7), category (8-9), number
 //! of arguments (10-14), reply flag (15), source rank (16-31). The number 17 of arguments announces
-//! a hidden word before the arguments: credits that the sender returns (bits 0-7) and the true
-//! number of arguments plus one (from bit 16). Before the payload stand
+//! a hidden word before the arguments: what the message carries of flow control (bits 0-15,
+//! [`Carried`]) and the true number of arguments plus one (from bit 16). Before the payload stand
 //!
 //! | category | words | padded to |
 //! |---|---|---|
@@ -16,6 +16,7 @@
 //! must match to the byte.
 
 use crate::transport::limits::MAX_ARGS;
+use crate::transport::net::credits::Carried;
 
 /// Bytes of a receive buffer: the largest message.
 pub(crate) use crate::transport::limits::BUFFER;
@@ -90,8 +91,8 @@ pub(crate) struct Head {
     pub(crate) source: u16,
     pub(crate) handler: u8,
     pub(crate) reply: bool,
-    /// Returned credits beyond the one of a reply.
-    pub(crate) credits: u8,
+    /// Returned credits beyond the one of a reply, and credits that move.
+    pub(crate) carried: Carried,
     pub(crate) shape: Shape,
 }
 
@@ -135,9 +136,9 @@ pub(crate) fn encode(head: &Head, args: &[i32]) -> Encoded {
     }
     let mut at = head.shape.fixed();
     let count = args.len() as u32;
-    let hidden = head.credits != 0;
+    let hidden = head.carried.0 != 0;
     if hidden {
-        let word = u32::from(head.credits) | (count + 1) << 16;
+        let word = u32::from(head.carried.0) | (count + 1) << 16;
         bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
         at += 4;
     }
@@ -215,11 +216,11 @@ pub(crate) fn decode(imm: u32, bytes: &[u8]) -> Result<Decoded, Wrong> {
     };
     let mut at = shape.fixed();
     let mut count = imm >> 10 & 31;
-    let mut credits = 0;
+    let mut carried = Carried(0);
     let hidden = count == HIDDEN;
     if hidden {
         let word = number(at)?;
-        credits = (word & 0xff) as u8;
+        carried = Carried((word & 0xffff) as u16);
         count = (word >> 16).wrapping_sub(1);
         at += 4;
     }
@@ -241,7 +242,7 @@ pub(crate) fn decode(imm: u32, bytes: &[u8]) -> Result<Decoded, Wrong> {
         source: source_of(imm),
         handler: handler_of(imm),
         reply: is_reply(imm),
-        credits,
+        carried,
         shape,
     };
     Ok(Decoded { head, args, nargs, payload })
@@ -286,7 +287,8 @@ mod tests {
 
     #[test]
     fn an_ack_is_one_word() {
-        let head = Head { source: 7, handler: ACK, reply: true, credits: 3, shape: Shape::Short };
+        let head =
+            Head { source: 7, handler: ACK, reply: true, carried: Carried(3), shape: Shape::Short };
         let encoded = encode(&head, &[]);
         assert_eq!(encoded.bytes().len(), 4);
         let decoded = decode(encoded.imm, encoded.bytes()).unwrap();
@@ -296,10 +298,10 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            source: u16, handler: u8, reply: bool, credits: u8, shape in shapes(),
+            source: u16, handler: u8, reply: bool, carried: u16, shape in shapes(),
             args in proptest::collection::vec(any::<i32>(), 0..=MAX_ARGS),
         ) {
-            let head = Head { source, handler, reply, credits, shape };
+            let head = Head { source, handler, reply, carried: Carried(carried), shape };
             let (imm, bytes) = message(&head, &args);
             let decoded = decode(imm, &bytes).unwrap();
             prop_assert_eq!(decoded.head, head);
@@ -312,10 +314,10 @@ mod tests {
 
         #[test]
         fn a_wrong_length_is_seen(
-            handler: u8, credits: u8, shape in shapes(), cut in 1usize..100, longer: bool,
+            handler: u8, carried: u16, shape in shapes(), cut in 1usize..100, longer: bool,
             args in proptest::collection::vec(any::<i32>(), 0..=MAX_ARGS),
         ) {
-            let head = Head { source: 1, handler, reply: false, credits, shape };
+            let head = Head { source: 1, handler, reply: false, carried: Carried(carried), shape };
             let (imm, mut bytes) = message(&head, &args);
             let len = if longer { bytes.len() + cut } else { bytes.len().saturating_sub(cut) };
             bytes.resize(len, 0);

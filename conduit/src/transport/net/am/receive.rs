@@ -316,7 +316,7 @@ impl<'a> Receiver<'a> {
     fn book(self, from: RecvQp<'a>, decoded: &Decoded) -> Result<(), Error> {
         let head = &decoded.head;
         let own = head.reply && head.handler >= FIRST_CLIENT_HANDLER;
-        let count = u32::from(own) + u32::from(head.credits);
+        let count = u32::from(own) + head.carried.returned();
         if count == 0 {
             return Ok(());
         }

@@ -14,31 +14,23 @@ pub(crate) struct Demand {
     stalls: AtomicU32,
     /// Credits given back.
     revoked: AtomicU32,
-    /// Credits to ask for with the next request.
-    wanted: AtomicU32,
 }
 
 impl Demand {
-    /// A request finds no credit. It counts once, and asks for as many as there are already.
+    /// A request finds no credit: the next message asks for as many as there are already. Counted
+    /// once until then.
     #[cold]
     pub(crate) fn stalled(&self, account: &Account) {
-        self.stalls.fetch_add(1, Ordering::Relaxed);
-        self.wanted.store(account.supply.made().clamp(1, MOST_WANTED), Ordering::Relaxed);
-    }
-
-    /// What the next request asks for.
-    #[inline]
-    pub(crate) fn ask(&self) -> u32 {
-        if self.wanted.load(Ordering::Relaxed) == 0 {
-            return 0;
+        if account.want(account.supply.made().clamp(1, MOST_WANTED)) {
+            self.stalls.fetch_add(1, Ordering::Relaxed);
         }
-        self.wanted.swap(0, Ordering::Relaxed)
     }
 
-    /// So many requests were under way when one was answered. What is under way grows until one
-    /// is, so no higher number was missed.
+    /// To be called before a request counts as answered. What is under way grows until one is, so
+    /// no higher number is missed.
     #[inline]
-    pub(crate) fn were_in_use(&self, count: u32) {
+    pub(crate) fn answered(&self, account: &Account) {
+        let count = account.supply.made().saturating_sub(account.available());
         if count > self.most_in_use.load(Ordering::Relaxed) {
             self.most_in_use.fetch_max(count, Ordering::Relaxed);
         }

@@ -1,8 +1,10 @@
 //! The bank of a rank: which peer holds how many of its credits.
 
+use std::collections::HashMap;
+
 use super::{Limits, MOST_WANTED, decayed};
 
-/// A peer, by its place in the order in which peers were added.
+/// A peer, or one of several connections with it: whatever number the owner tells them apart by.
 pub(crate) type PeerIndex = u32;
 
 /// What a rank knows of one peer that borrows from it.
@@ -29,37 +31,23 @@ pub(crate) enum WrongReturn {
     TooMany { returned: u32, held: u32, least: u32 },
 }
 
-/// The credits of a rank. Their number is constant but for [`Lender::add_peer`].
+/// The credits of a rank beyond the least that each peer has from the start. Their number is
+/// constant. Peers are entered when they first ask for something.
 #[derive(Debug)]
 pub(crate) struct Lender {
     limits: Limits,
     banked: u32,
-    loans: Vec<Loan>,
+    loans: HashMap<PeerIndex, Loan>,
     /// Peers that hold more than the least, in no order.
     rich: Vec<PeerIndex>,
     /// Where in `rich` the next search begins.
     cursor: usize,
-    /// Requests received since the epoch began.
-    received: u32,
 }
 
 impl Lender {
     /// `banked` credits are there to be lent beyond the least of each peer.
     pub(crate) fn new(limits: Limits, banked: u32) -> Self {
-        let (loans, rich) = (Vec::new(), Vec::new());
-        Self { limits, banked, loans, rich, cursor: 0, received: 0 }
-    }
-
-    /// A peer that brings the least number of credits with it: so many buffers more are there.
-    pub(crate) fn add_peer(&mut self) -> PeerIndex {
-        let index = PeerIndex::try_from(self.loans.len()).unwrap_or(PeerIndex::MAX);
-        self.loans.push(Loan { held: self.limits.least, ..Loan::default() });
-        index
-    }
-
-    /// Credits that nobody holds.
-    pub(crate) fn banked(&self) -> u32 {
-        self.banked
+        Self { limits, banked, loans: HashMap::new(), rich: Vec::new(), cursor: 0 }
     }
 
     /// A request of a peer was accepted that asks for `wanted` credits. How many it is granted: what
@@ -71,10 +59,11 @@ impl Lender {
         ask: &mut Vec<PeerIndex>,
     ) -> u32 {
         let limits = self.limits;
-        let Some(loan) = self.loans.get_mut(peer as usize) else { return 0 };
         if wanted == 0 {
             return 0;
         }
+        let new = || Loan { held: limits.least, ..Loan::default() };
+        let loan = self.loans.entry(peer).or_insert_with(new);
         loan.requested += 1;
         let granted = wanted
             .min(MOST_WANTED)
@@ -105,7 +94,7 @@ impl Lender {
             }
             self.cursor = (self.cursor + 1) % self.rich.len();
             let peer = self.rich[self.cursor];
-            let loan = &mut self.loans[peer as usize];
+            let Some(loan) = self.loans.get_mut(&peer) else { continue };
             if loan.asked || loan.empty || loan.requested > 0 {
                 continue;
             }
@@ -119,7 +108,7 @@ impl Lender {
     pub(crate) fn returned(&mut self, peer: PeerIndex, count: u32) -> Result<(), WrongReturn> {
         let least = self.limits.least;
         let unasked = WrongReturn::Unasked { returned: count };
-        let loan = self.loans.get_mut(peer as usize).filter(|loan| loan.asked).ok_or(unasked)?;
+        let loan = self.loans.get_mut(&peer).filter(|loan| loan.asked).ok_or(unasked)?;
         if count > loan.held - least {
             return Err(WrongReturn::TooMany { returned: count, held: loan.held, least });
         }
@@ -133,30 +122,24 @@ impl Lender {
         Ok(())
     }
 
-    /// Counts a request; whether an epoch has ended, so that each peer must be told once.
-    pub(crate) fn received(&mut self) -> bool {
-        self.received += 1;
-        if self.received < self.limits.epoch {
-            return false;
-        }
-        self.received = 0;
-        for loan in &mut self.loans {
+    /// An epoch has ended: each peer must be told once.
+    pub(crate) fn end_epoch(&mut self) {
+        for loan in self.loans.values_mut() {
             loan.requested = decayed(loan.requested);
             loan.granted = decayed(loan.granted);
             loan.empty = false;
         }
-        true
     }
 
-    /// All credits, wherever they are.
+    /// Credits beyond the least of each peer, wherever they are.
     #[cfg(test)]
     pub(crate) fn total(&self) -> u32 {
-        self.banked + self.loans.iter().map(|loan| loan.held).sum::<u32>()
+        self.banked + self.loans.values().map(|loan| loan.held - self.limits.least).sum::<u32>()
     }
 
     /// Credits that a peer holds.
     #[cfg(test)]
     pub(crate) fn held(&self, peer: PeerIndex) -> u32 {
-        self.loans[peer as usize].held
+        self.loans.get(&peer).map_or(self.limits.least, |loan| loan.held)
     }
 }

@@ -6,6 +6,8 @@
 //! account of the connection). A rank that stalls asks for more with its next request; the answer
 //! carries what the lender can spare; a lender that has little left asks idle peers to give back.
 
+use crate::sys::atomic::{AtomicU32, Ordering};
+
 pub(crate) mod borrow;
 pub(crate) mod lend;
 
@@ -37,4 +39,21 @@ pub(crate) const MOST_WANTED: u32 = 7;
 /// A number of the recent past after the end of an epoch: what is not renewed is 0 after eight.
 const fn decayed(number: u32) -> u32 {
     number >> 2
+}
+
+/// Counts requests received, so that epochs end.
+#[derive(Debug, Default)]
+pub(crate) struct EpochClock(AtomicU32);
+
+impl EpochClock {
+    /// Counts one; whether an epoch of so many has ended. True for one caller.
+    #[inline]
+    pub(crate) fn tick(&self, epoch: u32) -> bool {
+        let count = self.0.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let ends = count == epoch;
+        if ends {
+            self.0.fetch_sub(epoch, Ordering::Relaxed);
+        }
+        ends
+    }
 }

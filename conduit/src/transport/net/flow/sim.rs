@@ -8,39 +8,54 @@ use proptest::prelude::*;
 use super::borrow::Demand;
 use super::lend::{Lender, WrongReturn};
 use super::*;
-use crate::transport::net::credits::Account;
+use crate::transport::net::credits::{Account, Carried};
 
 const LIMITS: Limits =
     Limits { least: 1, most: 12, lent: 10, revoked: 4, low_water: 2, asked: 2, epoch: 16 };
 
-#[derive(Clone, Copy, Debug)]
-enum Message {
-    Request { wanted: u32, epoch: bool },
-    Reply { granted: u32, epoch: bool },
-    Revoke { epoch: bool },
-    Return { given: u32, epoch: bool },
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Request,
+    Reply,
+    Revoke,
+    Return { given: u32 },
 }
+
+type Message = (Kind, Carried);
 
 /// What one rank keeps of another, and what is under way from it. Requests, replies and messages of
 /// flow control pass each other.
 struct Side {
     account: Account,
     demand: Demand,
-    /// An epoch ended here, and the peer was not told.
-    untold: bool,
     requests: VecDeque<Message>,
     replies: VecDeque<Message>,
     system: VecDeque<Message>,
-    /// The request that waits for a credit has been counted.
-    waits: bool,
     to_send: u32,
+}
+
+impl Side {
+    fn send(&mut self, kind: Kind) {
+        let carried = self.account.carry();
+        let queue = match kind {
+            Kind::Request => &mut self.requests,
+            Kind::Reply => &mut self.replies,
+            Kind::Revoke | Kind::Return { .. } => &mut self.system,
+        };
+        queue.push_back((kind, carried));
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &Message> {
+        self.requests.iter().chain(&self.replies).chain(&self.system)
+    }
 }
 
 struct Job {
     size: usize,
     limits: Limits,
-    total: u32,
+    banked: u32,
     lenders: Vec<Lender>,
+    clocks: Vec<EpochClock>,
     /// `sides[a][b]`: of rank a about b.
     sides: Vec<Vec<Side>>,
     /// Messages that exist for credits alone, and credits that moved.
@@ -54,26 +69,15 @@ impl Job {
         let side = || Side {
             account: Account::new(limits.least, 0),
             demand: Demand::default(),
-            untold: false,
             requests: VecDeque::new(),
             replies: VecDeque::new(),
             system: VecDeque::new(),
-            waits: false,
             to_send: 0,
         };
-        let lender = || {
-            let mut lender = Lender::new(limits, banked);
-            (0..size).for_each(|peer| assert_eq!(lender.add_peer() as usize, peer));
-            lender
-        };
-        let lenders: Vec<_> = (0..size).map(|_| lender()).collect();
+        let lenders = (0..size).map(|_| Lender::new(limits, banked)).collect();
+        let clocks = (0..size).map(|_| EpochClock::default()).collect();
         let sides = (0..size).map(|_| (0..size).map(|_| side()).collect()).collect();
-        let total = lenders[0].total();
-        Self { size, limits, total, lenders, sides, system: 0, moved: 0, handled: 0 }
-    }
-
-    fn told(&mut self, from: usize, to: usize) -> bool {
-        std::mem::take(&mut self.sides[from][to].untold)
+        Self { size, limits, banked, lenders, clocks, sides, system: 0, moved: 0, handled: 0 }
     }
 
     /// One attempt to send one of the requests that are to be sent.
@@ -83,18 +87,11 @@ impl Job {
             return false;
         }
         if !side.account.take() {
-            if !side.waits {
-                side.demand.stalled(&side.account);
-            }
-            side.waits = true;
+            side.demand.stalled(&side.account);
             return false;
         }
-        side.waits = false;
         side.to_send -= 1;
-        let wanted = side.demand.ask();
-        assert!(wanted <= MOST_WANTED, "I11");
-        let epoch = self.told(from, to);
-        self.sides[from][to].requests.push_back(Message::Request { wanted, epoch });
+        side.send(Kind::Request);
         true
     }
 
@@ -106,88 +103,80 @@ impl Job {
             1 => &mut side.replies,
             _ => &mut side.system,
         };
-        let Some(message) = queue.pop_front() else { return false };
-        self.arrive(from, to, message);
+        let Some((kind, carried)) = queue.pop_front() else { return false };
+        self.arrive(from, to, kind, carried);
         true
     }
 
-    fn arrive(&mut self, from: usize, to: usize, message: Message) {
-        let epoch = match message {
-            Message::Request { epoch, .. }
-            | Message::Reply { epoch, .. }
-            | Message::Revoke { epoch }
-            | Message::Return { epoch, .. } => epoch,
-        };
-        if epoch {
-            self.sides[to][from].demand.epoch_ended();
+    fn arrive(&mut self, from: usize, to: usize, kind: Kind, carried: Carried) {
+        let side = &mut self.sides[to][from];
+        if carried.epoch() {
+            side.demand.epoch_ended();
         }
-        match message {
-            Message::Request { wanted, .. } => self.request_arrives(from, to, wanted),
-            Message::Reply { granted, .. } => {
-                let side = &self.sides[to][from];
-                side.demand.were_in_use(side.account.supply.made() - side.account.available());
-                side.account.returned(1).expect("a correct peer");
-                side.account.lent(granted);
-                self.moved += granted;
+        side.account.lent(carried.granted());
+        self.moved += carried.granted();
+        if kind == Kind::Reply {
+            side.demand.answered(&side.account);
+        }
+        let back = carried.returned() + u32::from(kind == Kind::Reply);
+        side.account.returned(back).expect("a correct peer");
+        if kind == Kind::Request {
+            self.handled += 1;
+            if self.clocks[to].tick(self.limits.epoch) {
+                self.lenders[to].end_epoch();
+                self.sides[to].iter().for_each(|side| side.account.tell_epoch());
             }
-            Message::Revoke { .. } => {
-                let side = &self.sides[to][from];
+        }
+        self.lend(from, to, carried.wanted());
+        let side = &mut self.sides[to][from];
+        match kind {
+            Kind::Request => side.send(Kind::Reply),
+            Kind::Reply => {}
+            Kind::Revoke => {
                 let given = side.demand.give_back(&side.account, &self.limits);
-                assert!(side.account.supply.made() >= self.limits.least, "I4");
-                let epoch = self.told(to, from);
-                self.sides[to][from].system.push_back(Message::Return { given, epoch });
+                side.send(Kind::Return { given });
                 self.moved += given;
                 self.system += 1;
             }
-            Message::Return { given, .. } => {
+            Kind::Return { given } => {
                 self.lenders[to].returned(index(from), given).expect("a correct peer");
             }
         }
     }
 
-    fn request_arrives(&mut self, from: usize, to: usize, wanted: u32) {
-        self.handled += 1;
+    fn lend(&mut self, from: usize, to: usize, wanted: u32) {
         let mut ask = Vec::new();
         let granted = self.lenders[to].requested(index(from), wanted, &mut ask);
-        assert!(granted <= wanted, "I11");
-        if self.lenders[to].received() {
-            self.sides[to].iter_mut().for_each(|side| side.untold = true);
-        }
+        assert!(granted <= wanted && wanted <= MOST_WANTED, "I11");
+        self.sides[to][from].account.lend(granted);
         for peer in ask {
-            let peer = peer as usize;
-            let epoch = self.told(to, peer);
-            let system = &mut self.sides[to][peer].system;
-            assert!(!system.iter().any(|m| matches!(m, Message::Revoke { .. })), "I7");
-            system.push_back(Message::Revoke { epoch });
+            let side = &mut self.sides[to][peer as usize];
+            assert!(!side.system.iter().any(|(kind, _)| *kind == Kind::Revoke), "I7");
+            side.send(Kind::Revoke);
             self.system += 1;
         }
-        let epoch = self.told(to, from);
-        self.sides[to][from].replies.push_back(Message::Reply { granted, epoch });
     }
 
     fn check(&self) {
-        for (lender, own) in self.lenders.iter().zip(&self.sides) {
-            assert_eq!(lender.total(), self.total, "I1");
-            assert_eq!(own.len(), self.size);
+        for lender in &self.lenders {
+            assert_eq!(lender.total(), self.banked, "I1");
         }
         for (a, b) in self.pairs() {
             let (side, back) = (&self.sides[a][b], &self.sides[b][a]);
-            let granted = back.replies.iter().map(|message| match message {
-                Message::Reply { granted, .. } => *granted,
-                _ => 0,
-            });
-            let given = side.system.iter().map(|message| match message {
-                Message::Return { given, .. } => *given,
+            let granted: u32 = back.queues().map(|(_, carried)| carried.granted()).sum();
+            let given = side.system.iter().map(|(kind, _)| match kind {
+                Kind::Return { given } => *given,
                 _ => 0,
             });
             let made = side.account.supply.made();
             let held = self.lenders[b].held(index(a));
-            assert_eq!(held, made + granted.sum::<u32>() + given.sum::<u32>(), "I2");
-            assert!(side.account.available() <= made && made <= self.limits.most, "I3");
+            let moving = granted + back.account.lending() + given.sum::<u32>();
+            assert_eq!(held, made + moving, "I2");
+            assert!(made <= self.limits.most, "I3");
             assert!(made >= self.limits.least, "I4");
-            let under_way = index(side.requests.len());
-            assert!(under_way + index(back.replies.len()) <= held, "I5");
-            assert_eq!(side.account.available() + under_way + index(back.replies.len()), made);
+            let under_way = index(side.requests.len() + back.replies.len());
+            assert!(under_way <= held, "I5");
+            assert_eq!(side.account.available() + under_way, made, "I3");
         }
     }
 
@@ -228,8 +217,7 @@ impl Job {
     fn is_done(&self) -> bool {
         self.pairs().all(|(a, b)| {
             let side = &self.sides[a][b];
-            let quiet = [&side.requests, &side.replies, &side.system];
-            side.to_send == 0 && quiet.iter().all(|queue| queue.is_empty())
+            side.to_send == 0 && side.queues().next().is_none()
         })
     }
 
@@ -357,19 +345,14 @@ fn what_is_in_use_stays() {
 /// search goes on where the last one stopped.
 #[test]
 fn each_peer_is_asked_in_turn() {
-    let limits = Limits { low_water: u32::MAX, asked: 2, epoch: 1000, ..LIMITS };
+    let limits = Limits { low_water: u32::MAX, ..LIMITS };
     let mut lender = Lender::new(limits, 40);
-    (0..6).for_each(|_| {
-        lender.add_peer();
-    });
     let mut ask = Vec::new();
     for peer in 0..5 {
         assert_eq!(lender.requested(peer, 3, &mut ask), 3);
     }
     assert_eq!(ask, [], "all have asked for more lately");
-    (0..2000).for_each(|_| {
-        lender.received();
-    });
+    lender.end_epoch();
     let mut asked = Vec::new();
     for _ in 0..3 {
         lender.requested(5, 1, &mut ask);
@@ -386,14 +369,14 @@ fn each_peer_is_asked_in_turn() {
 /// A peer that gives back what nobody asked for, or more than it has, is not believed.
 #[test]
 fn wrong_returns_are_refused() {
-    let limits = Limits { low_water: u32::MAX, epoch: 1, ..LIMITS };
+    let limits = Limits { low_water: u32::MAX, ..LIMITS };
     let mut lender = Lender::new(limits, 9);
-    let peers = [lender.add_peer(), lender.add_peer()];
+    let peers = [0, 1];
     assert_eq!(lender.returned(peers[0], 0), Err(WrongReturn::Unasked { returned: 0 }));
     assert_eq!(lender.returned(77, 1), Err(WrongReturn::Unasked { returned: 1 }));
     let mut ask = Vec::new();
     assert_eq!(lender.requested(peers[0], 3, &mut ask), 3);
-    assert!(lender.received());
+    lender.end_epoch();
     lender.requested(peers[1], 1, &mut ask);
     assert_eq!(ask, [peers[0]]);
     let wrong = WrongReturn::TooMany { returned: 4, held: 4, least: 1 };
