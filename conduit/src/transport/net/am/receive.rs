@@ -11,6 +11,7 @@ use bootstrap::Rank;
 use fabric::{Completion, PostError, Status};
 
 use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, Shape};
+use super::moving::Origin;
 use crate::trace::{self, Counter};
 use crate::transport::message::{Arrived, ArrivedPayload, MessageClass, ReplyToken, Sink};
 use crate::transport::neighbours;
@@ -293,6 +294,9 @@ impl<'a> Receiver<'a> {
         self.book(from, &decoded)?;
         let head = &decoded.head;
         if head.handler == ACK {
+            if !decoded.args().is_empty() {
+                self.about_credits(from, decoded.args())?;
+            }
             return self.repost(from, buffer);
         }
         let internal = head.handler < FIRST_CLIENT_HANDLER;
@@ -311,10 +315,25 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
+    /// An ack with arguments.
+    #[cold]
+    fn about_credits(self, from: RecvQp<'a>, args: &[i32]) -> Result<(), Error> {
+        match Origin::of(from.peer, from.index) {
+            Some(origin) => self.0.about_credits(origin, args),
+            None => Err(self.0.not_moving(from.peer.rank)),
+        }
+    }
+
     /// Credits that came with a message.
     #[inline(always)]
     fn book(self, from: RecvQp<'a>, decoded: &Decoded) -> Result<(), Error> {
         let head = &decoded.head;
+        if let Some(borrowed) = from.connection.borrowed.as_deref() {
+            let RecvQp { peer, index, connection, .. } = from;
+            self.0.moving(Origin { peer, index, connection, borrowed }, head)?;
+        } else if head.carried.moves() {
+            return Err(self.0.not_moving(from.peer.rank));
+        }
         let own = head.reply && head.handler >= FIRST_CLIENT_HANDLER;
         let count = u32::from(own) + head.carried.returned();
         if count == 0 {

@@ -96,6 +96,18 @@ impl<'a> Sender<'a> {
         self.short(via, &Draft::ack())
     }
 
+    /// Tells a peer about credits that move.
+    #[cold]
+    pub(crate) fn about_credits(
+        self,
+        peer: &'a Peer,
+        index: usize,
+        args: &[i32],
+    ) -> Result<Sent, Error> {
+        let via = Via { peer, index, connection: &peer.connections[index] };
+        self.short(via, &Draft { args, ..Draft::ack() })
+    }
+
     /// One attempt to send a message; on the connection that is given, or on any.
     #[inline(always)]
     fn to_peer(
@@ -166,6 +178,9 @@ impl<'a> Sender<'a> {
                     return true;
                 }
                 trace::lacks(Cause::Credit);
+                if let Some(borrowed) = connection.borrowed.as_deref() {
+                    borrowed.demand.stalled(&connection.account);
+                }
                 self.0.credits.give(1);
                 if let Some(room) = room {
                     room.give(1);

@@ -8,6 +8,7 @@
 
 use crate::sys::atomic::{AtomicU32, Ordering};
 
+pub(crate) mod bank;
 pub(crate) mod borrow;
 pub(crate) mod lend;
 
@@ -31,6 +32,17 @@ pub(crate) struct Limits {
     pub(crate) asked: u32,
     /// Requests received in an epoch.
     pub(crate) epoch: u32,
+}
+
+impl Limits {
+    /// The portals document's rules for what no variable sets: a peer is granted at most what may be
+    /// lent to it at all, gives back at most half of that in an epoch, and idle peers are asked, four
+    /// at once, when less than an eighth of the bank is left.
+    pub(crate) fn of(least: u32, most: u32, banked: u32, epoch: u32) -> Self {
+        let revoked = (most / 2).max(1);
+        let low_water = banked.div_ceil(8);
+        Self { least, most, lent: most, revoked, low_water, asked: 4, epoch }
+    }
 }
 
 /// Most credits that one message asks for, or grants: three bits.

@@ -141,6 +141,7 @@ fn what_does_not_fit_is_refused_with_the_variable() {
 #[test]
 fn the_least_of_everything_still_moves() {
     let least = DepthSettings {
+        flow: FlowControl::Static,
         ops_per_peer: 1,
         ops: Total::Is(1),
         credits_per_peer: 1,
@@ -164,7 +165,8 @@ fn the_least_of_everything_still_moves() {
 fn ranks_that_differ_are_told_what_to_set() {
     let ways = ConnectWays { at_start: true, ..ConnectWays::default() };
     let (srq, fenced, buffer) = (false, false, 8);
-    let mine = Agreement { rails: 2, queue_pairs: 2, credits: 6, srq, fenced, buffer, ways };
+    let mine =
+        Agreement { moving: 0, rails: 2, queue_pairs: 2, credits: 6, srq, fenced, buffer, ways };
     assert_eq!(mine.differs(Rank(1), mine), None);
     for (other, name) in [
         (Agreement { rails: 1, queue_pairs: 1, ..mine }, "GASNET_IBV_PORTS"),
@@ -172,6 +174,7 @@ fn ranks_that_differ_are_told_what_to_set() {
         (Agreement { credits: 7, ..mine }, "GASNET_AM_CREDITS_PP"),
         (Agreement { buffer: 4, ..mine }, "--max-medium"),
         (Agreement { srq: true, queue_pairs: 4, ..mine }, "GASNET_USE_SRQ"),
+        (Agreement { moving: 1, ..mine }, "GASNET_AM_FLOW_CONTROL"),
         (Agreement { fenced: true, ..mine }, "GASNET_USE_FENCED_PUTS"),
         (Agreement { ways: ConnectWays::default(), ..mine }, "GASNET_CONNECT_STATIC"),
         (
@@ -215,6 +218,7 @@ fn any_depths() -> impl Strategy<Value = DepthSettings> {
         .prop_map(
             |(ops_per_peer, ops, credits_per_peer, credits, slack, (rbuf, bbuf), spares, srq)| {
                 DepthSettings {
+                    flow: FlowControl::Static,
                     ops_per_peer,
                     ops,
                     credits_per_peer,
