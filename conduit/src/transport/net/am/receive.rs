@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use bootstrap::Rank;
 use fabric::{Completion, PostError, Status};
 
-use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, Shape};
+use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, SOURCES, Shape};
 use super::moving::Origin;
 use crate::trace::{self, Counter};
 use crate::transport::message::{Arrived, ArrivedPayload, MessageClass, ReplyToken, Sink};
@@ -255,12 +255,16 @@ impl<'a> Receiver<'a> {
     /// Whose message it is: the sender must own the far end of the queue pair that it came through.
     #[inline(always)]
     fn recv_qp(self, info: RecvInfo) -> Result<RecvQp<'a>, Error> {
-        let source = Rank(u32::from(header::source_of(info.imm)));
+        let source = u32::from(header::source_of(info.imm));
         let qpn = info.qpn;
-        let peer = self.0.peers.get(source);
-        let found =
-            peer.and_then(|peer| Some((peer, peer.connection_of(info.rail as usize, qpn)?)));
-        let Some((peer, index)) = found else { return Err(self.unconnected(source, qpn)) };
+        let owner = |rank| {
+            let peer = self.0.peers.get(Rank(rank))?;
+            Some((peer, peer.connection_of(info.rail as usize, qpn)?))
+        };
+        // In a job of more ranks the number stands for several.
+        let others = || (source..self.0.members.size).step_by(SOURCES as usize).skip(1);
+        let found = owner(source).or_else(|| others().find_map(owner));
+        let Some((peer, index)) = found else { return Err(self.unconnected(Rank(source), qpn)) };
         peer.use_it();
         if !peer.is_open() {
             self.0.heard(peer);
