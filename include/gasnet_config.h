@@ -13,7 +13,20 @@
 #define GEX_SPEC_VERSION_MAJOR 0
 #define GEX_SPEC_VERSION_MINOR 19
 
+/* Which memory other ranks reach: a program chooses another mode than FAST for each of its files, or for none. */
+#if defined(GASNET_SEGMENT_FAST) + defined(GASNET_SEGMENT_LARGE) + defined(GASNET_SEGMENT_EVERYTHING) > 1
+#error "gasnet_ibv: define only one of GASNET_SEGMENT_FAST, GASNET_SEGMENT_LARGE, GASNET_SEGMENT_EVERYTHING"
+#endif
+#if defined(GASNET_SEGMENT_EVERYTHING)
+#undef GASNET_SEGMENT_EVERYTHING
+#define GASNET_SEGMENT_EVERYTHING 1
+#elif defined(GASNET_SEGMENT_LARGE)
+#undef GASNET_SEGMENT_LARGE
+#define GASNET_SEGMENT_LARGE 1
+#else
+#undef GASNET_SEGMENT_FAST
 #define GASNET_SEGMENT_FAST 1
+#endif
 #if !defined(GASNET_NDEBUG) && !defined(GASNET_DEBUG)
 #define GASNET_NDEBUG 1
 #endif

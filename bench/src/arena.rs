@@ -5,8 +5,11 @@
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use fabric::{Access, Device, Region};
 use gasnet_ibv::{BarrierFlags, Client, Rank, Segment, Seq};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
@@ -73,6 +76,13 @@ impl Arena {
         // SAFETY: inside a mapping that stays, aligned as mappings start on pages; bytes that are
         // copied are others.
         unsafe { AtomicU64::from_ptr(self.place(line * 128, 128).cast()) }
+    }
+
+    /// Makes line `line` known to a device, for everything.
+    pub fn register(&self, device: &dyn Device, line: usize) -> Result<Arc<dyn Region>> {
+        let base = NonNull::new(self.place(line * 128, 128)).ok_or("no memory")?;
+        // SAFETY: inside a mapping that stays; of the line only the word is used, as an atomic.
+        Ok(unsafe { device.register(base, 128, Access::ALL) }?)
     }
 
     /// Copies `from` into the memory.

@@ -1,4 +1,5 @@
 //! Benchmarks of the product beside hand-written references; `scripts/bench` runs them.
 
 pub mod arena;
+pub mod raw_writes;
 pub mod sys;

@@ -3,7 +3,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use gasnet_ibv::inner::{
-    AmMessage, AmPayload, Destination, MAX_LONG, MessageClass, Target, max_medium,
+    AmMessage, AmPayload, Destination, MAX_CARRIED, MAX_LONG, MessageClass, Target, max_medium,
+    traces_messages,
 };
 use gasnet_ibv::{HandlerIndex, LUB_LONG, LUB_MEDIUM, Outcome};
 
@@ -132,7 +133,56 @@ fn request_after_check<const N: usize>(
     flags: Flags,
     args: [i32; N],
 ) -> c_int {
+    if traces_messages() {
+        return request_traced(tm, rank, handler, flags, args);
+    }
     if try_request_short::<true>(tm, rank, handler, flags, &args) {
+        return fail::OK;
+    }
+    request_short(tm, rank, handler, flags, &args)
+}
+
+/// [`try_request_short`] while messages are traced.
+#[inline(always)]
+fn try_request_traced<const CHECK: bool>(
+    tm: Handle,
+    rank: u32,
+    handler: u8,
+    flags: Flags,
+    args: &[i32],
+) -> bool {
+    let Some(state) = state::get() else { return false };
+    !checks::ON
+        && is_usual(handler, flags)
+        && state::is_whole_team(tm)
+        && state.inner.try_request_traced::<M, CHECK>(rank, handler, args)
+}
+
+/// [`request_after_check`] while messages are traced: each step is a function of its own, so that the
+/// first saves no registers.
+#[inline(never)]
+fn request_traced<const N: usize>(
+    tm: Handle,
+    rank: u32,
+    handler: u8,
+    flags: Flags,
+    args: [i32; N],
+) -> c_int {
+    if try_request_traced::<false>(tm, rank, handler, flags, &args) {
+        return fail::OK;
+    }
+    request_traced_after_check(tm, rank, handler, flags, args)
+}
+
+#[inline(never)]
+fn request_traced_after_check<const N: usize>(
+    tm: Handle,
+    rank: u32,
+    handler: u8,
+    flags: Flags,
+    args: [i32; N],
+) -> c_int {
+    if try_request_traced::<true>(tm, rank, handler, flags, &args) {
         return fail::OK;
     }
     request_short(tm, rank, handler, flags, &args)
@@ -242,7 +292,8 @@ impl Message {
         misuse::flags(self.flags, misuse::MESSAGE_FLAGS)?;
         let (state, peer) = (state::open()?, peer()?);
         let args = args(self.nargs, self.argv)?;
-        let bytes = payload(self.source, self.nbytes, MAX_LONG)?;
+        let most = if peer.token.is_some() { max_reply_long() } else { MAX_LONG };
+        let bytes = payload(self.source, self.nbytes, most)?;
         completion(self.lc_opt, peer.token.is_none())?;
         peer.check(state, call)?;
         peer.claim(call)?;
@@ -331,6 +382,17 @@ messages! {
     gexi_AM_ReplyLong, "gex_AM_ReplyLong", sender(token: Token), send_long, dest;
 }
 
+/// Largest payload of a Long reply.
+fn reply_long_limit(flags: Flags, nargs: c_uint) -> Result<usize, Fail> {
+    Ok(long_limit(flags, nargs)?.min(max_reply_long()))
+}
+
+/// The same for any number of arguments: where segments may lack keys, only a message brings it.
+fn max_reply_long() -> usize {
+    let fast = state::get().is_none_or(|state| state.inner.segment_mode().is_fast());
+    if fast { MAX_LONG } else { MAX_CARRIED }
+}
+
 /// Checks the other side of a message whose limit is asked for; the job's ranks are all alike.
 fn some_receiver(tm: Handle, rank: u32) -> Result<Peer, Fail> {
     receiver(tm, if rank == RANK_INVALID { 0 } else { rank })
@@ -354,9 +416,9 @@ limits! {
     gex_AM_MaxRequestMedium, some_receiver(tm: Handle, rank: u32), medium_limit;
     gex_AM_MaxReplyMedium, some_receiver(tm: Handle, rank: u32), medium_limit;
     gex_AM_MaxRequestLong, some_receiver(tm: Handle, rank: u32), long_limit;
-    gex_AM_MaxReplyLong, some_receiver(tm: Handle, rank: u32), long_limit;
+    gex_AM_MaxReplyLong, some_receiver(tm: Handle, rank: u32), reply_long_limit;
     gex_Token_MaxReplyMedium, sender(token: Token), medium_limit;
-    gex_Token_MaxReplyLong, sender(token: Token), long_limit;
+    gex_Token_MaxReplyLong, sender(token: Token), reply_long_limit;
 }
 
 macro_rules! least_upper_bounds {
@@ -372,7 +434,7 @@ least_upper_bounds! {
     gex_AM_LUBRequestMedium = LUB_MEDIUM;
     gex_AM_LUBReplyMedium = LUB_MEDIUM;
     gex_AM_LUBRequestLong = LUB_LONG;
-    gex_AM_LUBReplyLong = LUB_LONG;
+    gex_AM_LUBReplyLong = max_reply_long();
 }
 
 #[unsafe(no_mangle)]

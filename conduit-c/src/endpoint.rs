@@ -56,6 +56,10 @@ pub extern "C" fn gex_EP_BindSegment(ep: Handle, segment: Handle, flags: Flags) 
     code("gex_EP_BindSegment", || {
         let (endpoint, segment) = (state::endpoint(ep)?, state::segment(segment)?);
         no_flags(flags)?;
+        ensure!(
+            endpoint.index != 0 || !state::open()?.inner.segment_mode().is_everything(),
+            "endpoint 0 is bound to all memory (GASNET_SEGMENT_EVERYTHING)"
+        );
         endpoint.check_free()?;
         segment::register(segment, endpoint.index)?;
         endpoint.bind(segment)

@@ -11,7 +11,8 @@
 //! * `am`, `prepare`, `rma`, `vis`, `atomics`, `event`, `coll`, `team`, `endpoint`, `segment`,
 //!   `kinds`, `query`, `system`, `tools`, `diagnostics`: the functions.
 //! * `checks`, `hsl`: what the debug library checks.
-//! * `ancestor`: leave for other ranks to reach memory of this one.
+//! * `ancestor`: leave for other ranks to reach memory of this one. `across`: which neighbours this
+//!   one reaches so, where all memory is reached.
 //!
 //! Every exported function is `extern "C"`: a panic does not unwind into the program, it ends the
 //! process with a message. Pointers come from the program; what its documentation promises about
@@ -34,6 +35,7 @@
 ))]
 compile_error!("the C interface is built for one thread mode: choose one of seq, parsync, par");
 
+mod across;
 mod am;
 mod ancestor;
 mod arguments;

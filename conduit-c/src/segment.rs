@@ -27,11 +27,16 @@ fn add(state: &State, address: *mut c_void, size: usize, memory: Memory) -> &'st
 }
 
 /// The collective part of both kinds of attach.
-pub fn attach(call: &'static str, size: usize) -> Result<&'static Segment, Fail> {
+pub fn attach(call: &'static str, size: usize) -> Result<Option<&'static Segment>, Fail> {
     let state = state::open()?;
     let inner = state.inner;
     inner.check_open(call)?;
     inner.check_outside::<M>(call)?;
+    if inner.segment_mode().is_everything() {
+        // All memory is reached already; a barrier.
+        state.client.attach_segment(0)?;
+        return Ok(None);
+    }
     let bound = state.ep0.segment();
     let attached = bound.is_none_or(|segment| segment.memory == Memory::Attached);
     ensure!(attached, "endpoint 0 has a segment already");
@@ -51,7 +56,7 @@ pub fn attach(call: &'static str, size: usize) -> Result<&'static Segment, Fail>
     let segment = add(state, base, size, Memory::Attached);
     state.ep0.bind(segment)?;
     inner.meet::<M>(call)?;
-    Ok(segment)
+    Ok(Some(segment))
 }
 
 fn call_hook(base: *mut c_void, size: usize) {
@@ -76,7 +81,8 @@ pub unsafe extern "C" fn gex_Segment_Attach(
     code(call, || {
         state::whole_team(tm)?;
         check_place(segment_p)?;
-        answer(segment_p, attach(call, size)?.object.handle());
+        let segment = attach(call, size)?;
+        answer(segment_p, segment.map_or(null_mut(), |segment| segment.object.handle()));
         Ok(())
     })
 }

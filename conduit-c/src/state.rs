@@ -188,6 +188,9 @@ pub struct State {
     pub objects: Mutex<Objects>,
     /// Segments that were published, and are not in `peers`, by rank and endpoint.
     pub published: RwLock<HashMap<(u32, u16), Published>>,
+    /// In the segment mode EVERYTHING: processes of the neighbours, 0 for one whose memory the
+    /// system does not let this rank reach.
+    pub across: OnceLock<Box<[i32]>>,
     pub collectives: Collectives,
     /// The team of all ranks.
     pub whole: Arc<Group>,
@@ -305,8 +308,18 @@ impl State {
         Some(std::ptr::with_exposed_provenance_mut(base + offset))
     }
 
+    /// Whether a neighbour's memory, in the segment mode EVERYTHING, is reached by messages.
+    pub fn goes_by_message(&self, target: inner::Target, endpoint: u16, process: i32) -> bool {
+        process == 0 && endpoint == 0 && self.inner.goes_by_message(target, 0)
+    }
+
     /// The segment bound to an endpoint, as far as this rank may know it.
     pub fn bound(&self, rank: u32, endpoint: u16) -> Option<Published> {
+        if endpoint == 0 && self.inner.segment_mode().is_everything() {
+            let local = self.inner.local_of(Rank(rank));
+            let process = local.and_then(|local| self.across.get()?.get(local).copied());
+            return Some(Published { address: 0, size: usize::MAX, process: process.unwrap_or(0) });
+        }
         if rank == self.rank {
             let endpoint = self.objects().endpoints.get(usize::from(endpoint)).copied()?;
             let segment = endpoint.segment()?;

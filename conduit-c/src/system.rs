@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, RwLock};
+use std::sync::{Mutex, OnceLock, RwLock};
 
 use gasnet_ibv::inner::{self, DeferredThread, Preset};
-use gasnet_ibv::{Client, Mode, Rank, exit};
+use gasnet_ibv::{Client, Mode, Rank, SegmentMode, exit};
 
 use crate::arguments::{answer, array_mut, check_place, no_flags, string};
 use crate::collectives::Collectives;
@@ -18,7 +18,7 @@ use crate::teams::Teams;
 use crate::types::{
     DEFER_THREADS, Flags, Handle, NodeInfo, RANK_INVALID, SegInfo, THREAD_ROLES, USES_GASNET1,
 };
-use crate::{M, atomics, current};
+use crate::{M, across, atomics, current};
 
 /// A handle that a call answers.
 type Object = *mut c_void;
@@ -43,9 +43,31 @@ std::arch::global_asm!(
     ".popsection",
 );
 
+// Weak: the files of a program define that of the segment mode which they were compiled for.
+std::arch::global_asm!(
+    ".pushsection .data.gexi_segment,\"aw\",@progbits",
+    ".p2align 2",
+    ".weak gexi_segment_fast",
+    ".type gexi_segment_fast,@object",
+    ".size gexi_segment_fast,4",
+    "gexi_segment_fast: .long 0",
+    ".weak gexi_segment_large",
+    ".type gexi_segment_large,@object",
+    ".size gexi_segment_large,4",
+    "gexi_segment_large: .long 0",
+    ".weak gexi_segment_everything",
+    ".type gexi_segment_everything,@object",
+    ".size gexi_segment_everything,4",
+    "gexi_segment_everything: .long 0",
+    ".popsection",
+);
+
 unsafe extern "C" {
     static gasnet_max_segsize: AtomicU64;
     static gasnet_max_segsize_str: AtomicPtr<c_char>;
+    static gexi_segment_fast: c_int;
+    static gexi_segment_large: c_int;
+    static gexi_segment_everything: c_int;
 }
 
 /// Names of the library's thread mode and ABI version.
@@ -155,6 +177,26 @@ fn max_segment() -> Option<(&'static str, String)> {
     Some(("gasnet_max_segsize_str", string(text).map(Cow::into_owned).or(number)?))
 }
 
+/// The segment mode that the program was compiled for.
+fn segment_mode() -> Result<SegmentMode, Fail> {
+    // SAFETY: words that nobody writes, the program's or ours.
+    let seen = unsafe { [gexi_segment_fast, gexi_segment_large, gexi_segment_everything] };
+    // SAFETY: a program that was compiled for it promises what it transfers to.
+    let everything = unsafe { SegmentMode::everything() };
+    let modes = [
+        ("GASNET_SEGMENT_FAST", SegmentMode::FAST),
+        ("GASNET_SEGMENT_LARGE", SegmentMode::LARGE),
+        ("GASNET_SEGMENT_EVERYTHING", everything),
+    ];
+    let chosen = || modes.iter().zip(seen).filter(|(_, seen)| *seen != 0).map(|(mode, _)| *mode);
+    ensure!(
+        chosen().count() <= 1,
+        "the files of this program were compiled for several segment modes, which have to be one: {}",
+        chosen().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+    );
+    Ok(chosen().next().map_or(SegmentMode::FAST, |(_, mode)| mode))
+}
+
 /// Joins the job.
 fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
     ensure!(flags & !(USES_GASNET1 | DEFER_THREADS) == 0, "unknown bits in flags {flags:#x}");
@@ -162,6 +204,7 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
     let preset = Preset {
         max_threads: MOST_THREADS,
         max_segment: max_segment(),
+        segment_mode: segment_mode()?,
         defer_threads: flags & DEFER_THREADS != 0,
     };
     let (client, inner, threads) = inner::join::<M>(&name.to_string_lossy(), preset)?;
@@ -186,12 +229,14 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
         ep0,
         objects: Mutex::new(Objects { endpoints: vec![ep0], segments: Vec::new() }),
         published: RwLock::new(HashMap::new()),
+        across: OnceLock::new(),
         collectives: Collectives::new(inner),
         whole: inner.whole(),
         teams: Teams::default(),
         threads_asked: AtomicBool::new(false),
     });
     inner.set_atomic_memory(atomics::own_word);
+    across::learn(state)?;
     publish(state);
     // Before this a message to a rank would not find its state.
     inner.meet_at_start::<M>("gex_Client_Init")?;

@@ -16,13 +16,20 @@ pub fn order() {
     fence(Ordering::AcqRel);
 }
 
+/// A rank whose memory is private, and its process on this host.
+#[derive(Clone, Copy)]
+pub struct Neighbour {
+    pub rank: u32,
+    pub process: i32,
+}
+
 /// How a checked range of a segment is reached.
 #[derive(Clone, Copy)]
 pub enum Access {
     /// By loads and stores at this address.
     Mapped(*mut u8),
-    /// By cross-memory calls of the system: process of the rank and address there.
-    CrossMemory(i32, usize),
+    /// By cross-memory calls of the system, with an address there.
+    CrossMemory(Neighbour, usize),
     /// Over the network: the word of a place in a segment.
     Network(u64),
 }
@@ -70,11 +77,16 @@ fn locate_unmapped(
     let target = state.inner.target("one-sided call", Rank(rank))?;
     if !state.inner.is_local(target) {
         let place = Place { endpoint, offset: offset as u64 }.word();
-        return place.map(Access::Network).ok_or_else(|| Fail::bad("a segment of 2^48 bytes"));
+        return place.map(Access::Network).ok_or_else(|| Fail::bad("an address beyond 2^48"));
     }
     Ok(match state.reach(rank, address, len) {
         Some(mapped) => Access::Mapped(mapped),
-        None => Access::CrossMemory(segment.process, address),
+        // Nothing else is mapped, and the system does not let this rank reach it.
+        None if state.goes_by_message(target, endpoint, segment.process) => {
+            let place = Place { endpoint, offset: offset as u64 }.word();
+            Access::Network(place.unwrap_or(u64::MAX))
+        }
+        None => Access::CrossMemory(Neighbour { rank, process: segment.process }, address),
     })
 }
 
@@ -91,9 +103,9 @@ impl Access {
                 order();
                 Ok(())
             }
-            Self::CrossMemory(process, there) => {
+            Self::CrossMemory(peer, there) => {
                 let call = if PUT { libc::process_vm_writev } else { libc::process_vm_readv };
-                cross_memory(call, process, local, there, len)
+                cross_memory(call, peer, local, there, len)
             }
             Self::Network(_) => Err(Fail::bad("the rank shares no memory with this one")),
         }
@@ -112,7 +124,7 @@ type CrossMemory = unsafe extern "C" fn(
 /// Copies between this process and the private memory of a rank. The system checks both ranges.
 fn cross_memory(
     call: CrossMemory,
-    process: i32,
+    Neighbour { rank, process }: Neighbour,
     here: *mut u8,
     there: usize,
     len: usize,
@@ -131,6 +143,9 @@ fn cross_memory(
             Ok(moved) if moved > 0 => done += moved,
             _ => {
                 let why = io::Error::last_os_error();
+                if why.raw_os_error() == Some(libc::EFAULT) {
+                    return Err(not_mapped(rank, (there.addr(), here.addr()), len, &why));
+                }
                 let text = format!(
                     "cannot copy {len} bytes between this process and memory of process {process}: {why}; \
                      segments made by gex_Segment_Create are reached by the system's cross-memory calls, \
@@ -141,6 +156,15 @@ fn cross_memory(
         }
     }
     Ok(())
+}
+
+#[cold]
+fn not_mapped(rank: u32, (there, here): (usize, usize), len: usize, why: &io::Error) -> Fail {
+    let end = there.saturating_add(len);
+    Fail::bad(format!(
+        "bytes {there:#x}..{end:#x} of rank {rank}, which has not mapped all of them so (or this rank not its own \
+         from {here:#x} on): {why}"
+    ))
 }
 
 /// Copies the payload of a Long to its destination; for a rank that shares no memory with this one
@@ -155,6 +179,9 @@ pub fn place_long(
         [] => None,
         _ => Some(locate(state, (rank, 0), dest, bytes.len())?),
     };
+    if let Some(Access::Network(offset)) = access {
+        return Ok(Destination::Offset(offset));
+    }
     if state.inner.is_local(target) {
         if let Some(access) = access {
             access.copy::<true>(bytes.as_ptr().cast_mut(), bytes.len())?;
@@ -162,7 +189,6 @@ pub fn place_long(
         return Ok(Destination::Placed(dest as u64));
     }
     match access {
-        Some(Access::Network(offset)) => Ok(Destination::Offset(offset)),
         Some(_) => Err(Fail::bad("the rank shares memory with this one")),
         None => {
             let base = state.inner.segment(target).map_or(0, |segment| segment.owner_base);

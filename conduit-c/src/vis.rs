@@ -17,7 +17,7 @@ use crate::fail::{Fail, ensure, must};
 use crate::misuse;
 use crate::rma::{Answer, Injection};
 use crate::state::{self, State, Target};
-use crate::transfer::{Access, locate, order};
+use crate::transfer::{Access, Neighbour, locate, order};
 use crate::types::{ENABLE_LEAF_LC, EventValue, Flags, Handle, IMMEDIATE, SEG_OFFSET};
 use crate::{M, events};
 
@@ -90,8 +90,8 @@ impl Call {
                     what.each(|row| near::<PUT>(&there, row))?;
                     order();
                 }
-                Access::CrossMemory(process, _) => {
-                    what.each(|row| across::<PUT>(process, row))?;
+                Access::CrossMemory(peer, _) => {
+                    what.each(|row| across::<PUT>(peer, row))?;
                 }
             }
         }
@@ -164,13 +164,13 @@ fn near<const PUT: bool>(there: &Region, row: &Row) -> Result<(), Fail> {
 }
 
 /// The same with memory of another process.
-fn across<const PUT: bool>(process: i32, row: &Row) -> Result<(), Fail> {
+fn across<const PUT: bool>(peer: Neighbour, row: &Row) -> Result<(), Fail> {
     for at in 0..row.count {
         let step = |stride: isize| stride.cast_unsigned().wrapping_mul(at);
         let local = row.local.wrapping_add(step(row.local_stride));
         let remote = row.remote.wrapping_add(step(row.remote_stride));
         let local = with_exposed_provenance_mut(local);
-        Access::CrossMemory(process, remote).copy::<PUT>(local, row.size)?;
+        Access::CrossMemory(peer, remote).copy::<PUT>(local, row.size)?;
     }
     Ok(())
 }

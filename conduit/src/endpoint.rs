@@ -12,6 +12,7 @@ use crate::long_payload::SegmentOffset;
 use crate::mode::Mode;
 use crate::negotiate::{PreparedMessage, PreparedRequestLong, PreparedRequestMedium, Terms};
 use crate::rank::RankContext;
+use crate::transport::limits::max_reply_long;
 use crate::transport::message::{self, AmMessage, AmPayload, Flags, MessageClass, Outcome};
 
 /// Where messages arrive. There is one per process so far.
@@ -175,7 +176,9 @@ impl<M: Mode> Team<'_, M> {
             return Ok(Outcome::NotSent);
         }
         context.check_open(call)?;
-        context.request::<M>(call, &context.placed(call, message)?, flags)
+        let message = context.placed(call, message)?;
+        let send = |message: &AmMessage<'_>| context.request::<M>(call, message, flags);
+        context.send_lent::<M>(call, &message, flags, &(), send)
     }
 
     /// Prepares a Medium request of `least` to `most` bytes with `nargs` arguments, with the
@@ -251,7 +254,8 @@ impl<M: Mode> Team<'_, M> {
 
     /// As [`Team::max_request_long`] for Long replies.
     #[must_use]
-    pub const fn max_reply_long(&self, rank: Option<Rank>, nargs: usize, flags: Flags) -> usize {
-        self.max_request_long(rank, nargs, flags)
+    pub fn max_reply_long(&self, rank: Option<Rank>, nargs: usize, flags: Flags) -> usize {
+        let limit = max_reply_long(self.context().settings.segment_mode);
+        self.max_request_long(rank, nargs, flags).min(limit)
     }
 }

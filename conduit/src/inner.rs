@@ -45,6 +45,7 @@ pub use crate::rank::RankContext;
 pub use crate::rma::operations::{Op, OpCounters, Part};
 pub use crate::rma::publication::{BoundSegment, MAX_ENDPOINTS};
 pub use crate::rma::remote::RemoteOp;
+use crate::segment_mode::SegmentMode;
 use crate::settings::{SegmentLimit, Settings};
 pub use crate::token::RawToken;
 use crate::trace::{self, Category};
@@ -54,6 +55,7 @@ pub use crate::trace::{
     stats_callback, stats_note, takes_note, traces_lines, traces_local, transfer, transfers,
 };
 pub use crate::transport::PeerSegment;
+pub use crate::transport::limits::MAX_CARRIED;
 pub use crate::transport::message::{
     AmMessage, AmPayload, MAX_LONG, MessageClass, max_long_alloc, max_medium,
 };
@@ -111,6 +113,8 @@ pub struct Preset {
     /// `GASNET_MAX_SEGSIZE` where the environment says nothing, and the name of the variable of the
     /// program that says it.
     pub max_segment: Option<(&'static str, String)>,
+    /// The segment mode that it was compiled for.
+    pub segment_mode: SegmentMode,
 }
 
 static RANK: OnceLock<Arc<RankContext>> = OnceLock::new();
@@ -125,7 +129,9 @@ pub fn join<M: Mode>(name: &str, preset: Preset) -> Result<(Client<M>, Inner, u6
     let client = Client::<M>::init_with(name, true, |table, settings| {
         let most = u64::try_from(table.int("GASNET_MAX_THREADS")).unwrap_or(threads);
         threads = most.clamp(1, threads);
-        let settings = Settings { defer_threads: preset.defer_threads, ..settings };
+        let segment_mode = preset.segment_mode.with(table)?;
+        let defer_threads = preset.defer_threads;
+        let settings = Settings { defer_threads, segment_mode, ..settings };
         with_limit(table, settings, preset.max_segment)
     })?;
     // The process is a rank until it ends.
@@ -195,6 +201,12 @@ impl Inner {
         self.0.shm().span.contiguous()
     }
 
+    /// The segment mode of the job.
+    #[inline]
+    pub fn segment_mode(self) -> SegmentMode {
+        self.0.settings.segment_mode
+    }
+
     /// Whether a target shares memory with this rank.
     #[inline(always)]
     pub fn is_local(self, target: Target) -> bool {
@@ -232,6 +244,13 @@ pub fn handler_row(
     Registered::new(index, name, nargs, role, Function::Foreign(foreign))
 }
 
+/// Whether messages are traced or counted.
+#[inline(always)]
+#[must_use]
+pub fn traces_messages() -> bool {
+    trace::on(Category::Messages)
+}
+
 /// Messages and their handlers.
 impl Inner {
     /// Registers all of `rows` or none; their indices. `settle` is told each, by position, before a
@@ -261,7 +280,7 @@ impl Inner {
         flags: Flags,
         lender: &impl Lender,
     ) -> Result<Outcome, Error> {
-        self.0.send_lent(message, flags, lender, |message| match token {
+        self.0.send_lent::<M>(call, message, flags, lender, |message| match token {
             None => self.0.request::<M>(call, message, flags),
             Some(token) => Ok(token.send::<M>(message, flags)),
         })
@@ -288,8 +307,30 @@ impl Inner {
         if CHECK {
             self.0.send_short_checked::<M>(target, handler, args)
         } else {
-            self.0.shm().send_unchecked::<M>(target, handler, args)
+            self.0.shm().send_unchecked::<M, false>(target, handler, args)
         }
+    }
+
+    /// As [`Inner::try_request_short`] while messages are traced, for one that is like those before
+    /// it.
+    #[inline(always)]
+    pub fn try_request_traced<M: Mode, const CHECK: bool>(
+        self,
+        rank: u32,
+        handler: u8,
+        args: &[i32],
+    ) -> bool {
+        let target = self.0.shm().span.offset(rank);
+        let sent = trace::may_extend(rank, handler)
+            && if CHECK {
+                self.0.send_short_checked::<M>(target, handler, args)
+            } else {
+                self.0.shm().send_unchecked::<M, true>(target, handler, args)
+            };
+        if sent {
+            trace::extend();
+        }
+        sent
     }
 
     /// As [`Inner::try_request_short`] for the reply of a handler.

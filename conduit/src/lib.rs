@@ -19,6 +19,9 @@
 //! * [`Endpoint`]: registration of handlers. [`Team`]: requests. [`Token`]: replies.
 //! * [`Scope`]: non-blocking operations. [`mod@exit`]: how a job ends.
 
+#[cfg(test)]
+extern crate self as gasnet_ibv;
+
 mod am;
 mod atomics;
 mod barrier;
@@ -46,6 +49,7 @@ mod progress;
 mod rank;
 mod rma;
 mod segment;
+mod segment_mode;
 mod settings;
 mod sys;
 mod team;
@@ -74,6 +78,7 @@ pub use crate::negotiate::{
     PreparedRequestMedium,
 };
 pub use crate::segment::Segment;
+pub use crate::segment_mode::SegmentMode;
 pub use crate::settings::{SegmentLimit, Settings};
 pub use crate::team::{AtomicDomain, Element, Fetched};
 pub use crate::token::Token;

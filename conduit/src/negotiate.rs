@@ -18,6 +18,7 @@ use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::token::{RawToken, Token};
 use crate::transport::Reserved;
+use crate::transport::limits::max_reply_long;
 use crate::transport::message::{
     self, AmMessage, AmPayload, Block, Flags, MAX_ARGS, MAX_LONG, MessageClass, Outcome,
 };
@@ -60,6 +61,15 @@ impl Terms {
         dest: Option<SegmentOffset>,
     ) -> Self {
         Self { long: true, dest: dest.map(|dest| dest.0), ..Self::medium(call, bounds, nargs) }
+    }
+
+    /// The same with no more than `limit` bytes.
+    fn within(&self, limit: usize) -> Result<Self, Error> {
+        let Self { call, least, most, .. } = *self;
+        if least > limit && least <= most {
+            return Err(Error::PayloadSize { call, len: least, max: limit });
+        }
+        Ok(Self { most: if least <= most { most.min(limit) } else { most }, ..*self })
     }
 
     fn settle(&self) -> Result<usize, Error> {
@@ -181,9 +191,15 @@ impl Prepared {
         token: Option<&RawToken<'_>>,
         terms: &Terms,
     ) -> Result<Self, Error> {
+        let mode = context.settings.segment_mode;
+        let limit = if token.is_some() { max_reply_long(mode) } else { MAX_LONG };
+        let terms = &terms.within(limit)?;
         let mut prepared = Self::claim(target, token, terms)?;
         let (class, size) = (prepared.class, prepared.size);
-        if terms.client.is_none() {
+        if terms.client.is_none() && !mode.is_fast() {
+            // A message of the library may carry it.
+            prepared.buffer = Buffer::Owned(vec![0; size]);
+        } else if terms.client.is_none() {
             let reserved = context.transport.reserve::<M>(target, class, size, true);
             prepared.buffer = reserved.map_or_else(|| Buffer::Owned(vec![0; size]), Buffer::of);
         }
@@ -276,10 +292,11 @@ impl Prepared {
         }
         let payload = self.loaded(commit.dest, client, nbytes);
         let message = context.placed(call, AmMessage { class, target, handler, args, payload })?;
-        let outcome = context.send_lent(&message, flags, lender, |message| match token {
-            None => context.request::<M>(call, message, flags),
-            Some(token) => Ok(token.try_send::<M>(message, flags)),
-        })?;
+        let outcome =
+            context.send_lent::<M>(call, &message, flags, lender, |message| match token {
+                None => context.request::<M>(call, message, flags),
+                Some(token) => Ok(token.try_send::<M>(message, flags)),
+            })?;
         if outcome == Outcome::Sent {
             self.buffer = Buffer::Spent;
         }

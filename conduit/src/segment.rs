@@ -119,10 +119,16 @@ impl Segment {
 
 impl RankContext {
     pub(crate) fn max_segment(&self) -> u64 {
+        if self.settings.segment_mode.is_everything() {
+            return u64::MAX;
+        }
         self.settings.max_segment.for_each(self.rank_info.locals)
     }
 
     pub(crate) fn max_segment_of_all(&self) -> u64 {
+        if self.settings.segment_mode.is_everything() {
+            return u64::MAX;
+        }
         self.transport.net().map_or_else(|| self.max_segment(), |net| net.max_segment)
     }
 
@@ -156,6 +162,10 @@ impl RankContext {
         let (page, max) = (sys::page_size(), self.max_segment());
         if self.attaches.swap(1, Ordering::SeqCst) != 0 {
             return Err(Error::SegmentAttached);
+        }
+        if self.settings.segment_mode.is_everything() {
+            // All memory is reached already.
+            return barrier();
         }
         if len == 0 || !len.is_multiple_of(page) || len > max {
             self.attaches.store(0, Ordering::SeqCst);
@@ -212,6 +222,8 @@ impl RankContext {
         let Some(net) = self.transport.net() else { return Ok(()) };
         let base = self.shm().segment_base(self.shm().local());
         let (base, len) = base.map_or((0, 0), |base| (base.expose_provenance() as u64, len));
-        Ok(self.services(|services| net.attach(memory::segment(base, len), services))?)
+        let segment = memory::segment(base, len);
+        let must = self.settings.segment_mode.is_fast();
+        Ok(self.services(|services| net.attach(segment, must, services))?)
     }
 }

@@ -3,6 +3,7 @@
 use settings::{Amount, Per};
 
 use crate::error::Error;
+use crate::segment_mode::SegmentMode;
 use crate::sys;
 
 /// How large segments may be.
@@ -65,6 +66,8 @@ pub struct Settings {
     pub depth: u32,
     /// `GASNET_MAX_SEGSIZE`.
     pub max_segment: SegmentLimit,
+    /// `GASNET_SEGMENT_MODE`: which memory other ranks reach.
+    pub segment_mode: SegmentMode,
     /// `GASNET_SUPERNODE_MAXSIZE`: most ranks in a neighbourhood, 0 for no limit.
     pub neighbourhood_max: u32,
     /// `GASNET_BARRIER=AMCENTRAL`: barriers always count in one place. Otherwise few ranks look at
@@ -108,6 +111,7 @@ impl Settings {
         Self {
             depth: depth.clamp(Self::LEAST_DEPTH, Self::MOST_DEPTH),
             max_segment: max_segment.unwrap_or(preset.max_segment),
+            segment_mode: SegmentMode::named(table.word("GASNET_SEGMENT_MODE")).unwrap_or_default(),
             neighbourhood_max: number("GASNET_SUPERNODE_MAXSIZE"),
             central_barrier: table.word("GASNET_BARRIER") == "AMCENTRAL",
             barrier_writes: match table.word("GASNET_BARRIER") {
@@ -125,6 +129,14 @@ impl Settings {
         }
     }
 
+    /// Refuses a variable that names a mode which this program has not chosen.
+    pub(crate) fn check_mode(&self, table: &settings::Values) -> Result<(), Error> {
+        if self.segment_mode.is_everything() {
+            return Ok(());
+        }
+        SegmentMode::chosen(table).map(|_| ())
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !(Self::LEAST_DEPTH..=Self::MOST_DEPTH).contains(&self.depth) {
             let (least, most) = (Self::LEAST_DEPTH, Self::MOST_DEPTH);
@@ -140,6 +152,7 @@ impl Default for Settings {
         Self {
             depth: 32,
             max_segment: SegmentLimit::FractionPerHost(0.85),
+            segment_mode: SegmentMode::FAST,
             neighbourhood_max: 0,
             central_barrier: false,
             barrier_writes: None,

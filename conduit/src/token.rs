@@ -11,6 +11,7 @@ use crate::handler::{Function, HandlerIndex, Registered};
 use crate::long_payload::SegmentOffset;
 use crate::mode::Mode;
 use crate::rank::RankContext;
+use crate::transport::limits::max_reply_long;
 use crate::transport::message::{
     self, AmMessage, AmPayload, Flags, MessageClass, Outcome, ReplyToken,
 };
@@ -46,6 +47,16 @@ impl<'a> RawToken<'a> {
     ) -> Self {
         let (replied, deferred) = (Cell::new(false), Cell::new(None));
         Self { context, source, class, is_long, entry, replied, deferred, reply }
+    }
+
+    /// The token of the Long that came in the message of this one.
+    pub(crate) fn of_carried(&self, entry: &'a Registered) -> Self {
+        Self::new(self.context, (self.source, self.class), true, entry, self.reply)
+    }
+
+    /// Its class.
+    pub(crate) const fn class(&self) -> MessageClass {
+        self.class
     }
 
     /// One attempt to send a reply. Replies over the network wait inside it, and are lost where the
@@ -232,8 +243,8 @@ impl<'a, M: Mode> Token<'a, M> {
 
     /// Most payload bytes of [`Token::reply_long`].
     #[must_use]
-    pub const fn max_reply_long(&self) -> usize {
-        message::MAX_LONG
+    pub fn max_reply_long(&self) -> usize {
+        max_reply_long(self.raw.context.settings.segment_mode)
     }
 
     /// Replies with a Short. At most one reply is allowed, from a request handler. Never waits:
@@ -293,6 +304,8 @@ impl<'a, M: Mode> Token<'a, M> {
         }
         let placed = context.placed(call, message);
         let message = placed.inspect_err(|_| self.raw.unclaim())?;
-        Ok(self.raw.send::<M>(&message, flags))
+        let send = |message: &AmMessage<'_>| Ok(self.raw.send::<M>(message, flags));
+        let sent = context.send_lent::<M>(call, &message, flags, &(), send);
+        sent.inspect_err(|_| self.raw.unclaim())
     }
 }

@@ -39,6 +39,8 @@ pub struct Waiter {
     /// When it first found nothing, if that is traced, else 0; and what it waits for.
     began: u64,
     cause: Cause,
+    /// One turn of a loop of the program: others are parts of the same wait.
+    turn: bool,
     /// Arrivals from the network ring the doorbell, and a poll has found nothing since. The rings
     /// that it had before: one between that poll and the sleep must not be lost.
     armed: Option<u32>,
@@ -56,7 +58,7 @@ impl Drop for Waiter {
     #[inline]
     fn drop(&mut self) {
         if self.began != 0 {
-            trace::waited(self.cause, self.began);
+            trace::waited(self.cause, self.turn, self.began);
         }
     }
 }
@@ -83,11 +85,12 @@ impl Waiter {
     #[must_use]
     pub const fn turn(idle: u32) -> Self {
         let most = deadlines::SLEEP_FIRST.limit;
-        Self::of(Cause::Condition, idle, most, most)
+        let cause = Cause::Condition;
+        Self { idle, began: 0, cause, turn: true, armed: None, slice: most, most }
     }
 
     const fn of(cause: Cause, idle: u32, slice: Duration, most: Duration) -> Self {
-        Self { idle, began: 0, cause, armed: None, slice, most }
+        Self { idle, began: 0, cause, turn: false, armed: None, slice, most }
     }
 
     /// Something was done: start over.
@@ -131,7 +134,7 @@ impl Waiter {
     pub fn idle(&mut self, context: &RankContext, ready: impl FnOnce() -> bool) {
         self.idle = self.idle.saturating_add(1);
         if self.began == 0 && trace::on(Category::Waits) {
-            self.began = trace::wait_begins();
+            self.began = trace::wait_begins(self.turn);
         }
         let spins = if context.waits.may_spin() { SPINS } else { 0 };
         if self.idle < spins {

@@ -66,7 +66,26 @@
 #define GASNET_EXTENDED_VERSION 2.17
 #define GASNET_EXTENDED_VERSION_STR "2.17"
 
+/* Which memory other ranks reach, as in gasnet_config.h. Defined by each file to tell the library at init: a program whose
+ * files name several does not start. */
+#if defined(GASNET_SEGMENT_FAST) + defined(GASNET_SEGMENT_LARGE) + defined(GASNET_SEGMENT_EVERYTHING) > 1
+#error "gasnet_ibv: define only one of GASNET_SEGMENT_FAST, GASNET_SEGMENT_LARGE, GASNET_SEGMENT_EVERYTHING"
+#elif defined(GASNET_SEGMENT_EVERYTHING)
+#undef GASNET_SEGMENT_EVERYTHING
+#define GASNET_SEGMENT_EVERYTHING 1
+#define GEXI_SEGMENT_NAME "EVERYTHING"
+#define GEXI_SEGMENT_SYMBOL "gexi_segment_everything"
+#elif defined(GASNET_SEGMENT_LARGE)
+#undef GASNET_SEGMENT_LARGE
+#define GASNET_SEGMENT_LARGE 1
+#define GEXI_SEGMENT_NAME "LARGE"
+#define GEXI_SEGMENT_SYMBOL "gexi_segment_large"
+#else
+#undef GASNET_SEGMENT_FAST
 #define GASNET_SEGMENT_FAST 1
+#define GEXI_SEGMENT_NAME "FAST"
+#define GEXI_SEGMENT_SYMBOL "gexi_segment_fast"
+#endif
 #define GASNET_PSHM 1
 #define GASNET_ALIGNED_SEGMENTS 0
 #define GASNET_NULL_ARGV_OK 1
@@ -106,7 +125,7 @@
         GASNET_RELEASE_VERSION_PATCH) ",SPEC=" GEXI_TEXT(GEX_SPEC_VERSION_MAJOR) "." GEXI_TEXT(                      \
         GEX_SPEC_VERSION_MINOR) ",CONDUIT=IBV(IBV-" GASNET_CORE_VERSION_STR "/IBV-" GASNET_EXTENDED_VERSION_STR      \
                                 "),THREADMODEL=" GEXI_MODE_NAME                                                      \
-                                ",SEGMENT=FAST,PTR=64bit,CACHE_LINE_BYTES=64,noalign,pshm," GEXI_BUILD_NAME            \
+                                ",SEGMENT=" GEXI_SEGMENT_NAME ",PTR=64bit,CACHE_LINE_BYTES=64,noalign,pshm," GEXI_BUILD_NAME            \
                                 ",notrace,nostats,nodebugmalloc,nosrclines,timers_native,membars_native,atomics_native,"              \
                                 "atomic32_native,atomic64_native,notiopt"
 
@@ -133,5 +152,15 @@ __asm__(".pushsection .rodata.gexi_identification,\"" GEXI_IDENT_FLAGS "\",%prog
         "gexi_identification:\n"
         ".asciz \"$GASNetConduitName: IBV $\", \"$GASNetSSHSpawner: 1 $\", \"$GASNetPMISpawner: 1 $\"\n"
         ".asciz \"$GASNetMPISpawner: 1 $\"\n.size gexi_identification,.-gexi_identification\n.popsection");
+
+GEXI_BEGIN_C
+GEXI_API const int gexi_segment_fast;
+GEXI_API const int gexi_segment_large;
+GEXI_API const int gexi_segment_everything;
+GEXI_END_C
+/* Not zero where a file of the program has this segment mode; the library's own words of these names are. */
+__asm__(".pushsection .rodata." GEXI_SEGMENT_SYMBOL ",\"" GEXI_IDENT_FLAGS "\",%progbits," GEXI_SEGMENT_SYMBOL ",comdat\n"
+        ".globl " GEXI_SEGMENT_SYMBOL "\n.type " GEXI_SEGMENT_SYMBOL ",%object\n.balign 4\n" GEXI_SEGMENT_SYMBOL ":\n"
+        ".long 1\n.size " GEXI_SEGMENT_SYMBOL ",4\n.popsection");
 
 #endif

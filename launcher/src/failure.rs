@@ -70,12 +70,9 @@ pub enum Failure {
     /// Memory for traces.
     #[error("cannot make the memory for traces of the ranks: {0}; GASNET_TRACE_MEMORY can be less")]
     TraceMemory(std::io::Error),
-    /// `--trace` or `--stats` with a spawner that starts ranks elsewhere.
-    #[error(
-        "--trace and --stats are for ranks that this launcher starts; with the {0} spawner let \
-         GASNET_TRACEFILE and GASNET_STATSFILE name files"
-    )]
-    TraceElsewhere(&'static str),
+    /// `--trace` or `--stats` with another launcher.
+    #[error("cannot gather what ranks of another launcher record: {0}")]
+    TraceGather(std::io::Error),
     /// Standard output, for what is printed there.
     #[error("cannot write to standard output: {0}")]
     Output(std::io::Error),
@@ -94,7 +91,6 @@ impl Failure {
         match self {
             Self::CommandLine(_) | Self::ProcessManager(ProcessManagerError::Option(..)) => USAGE,
             Self::Spawner(error) if error.is_usage() => USAGE,
-            Self::TraceElsewhere(_) => USAGE,
             Self::Program(ProgramError::Missing(..)) => NOT_FOUND,
             Self::Program(
                 ProgramError::Directory(_)

@@ -18,6 +18,7 @@ use crate::hosts::Chosen;
 use crate::program::{Command, Places, check_directory};
 use crate::slurm::{self, StepNote};
 use crate::spawner::{self, Spawner};
+use crate::trace::{self, Gather};
 use crate::{cpus, hosts, process_manager, reach, settings};
 
 /// A job that can be started.
@@ -41,6 +42,8 @@ pub struct Job {
     pub env_listed: bool,
     /// Who named the hosts; none: nobody, so the job is on this host.
     pub host_source: Option<String>,
+    /// Who gathers traces of the other launcher's ranks, if those are wanted.
+    pub gather: Option<Rc<Gather>>,
     /// Bytes of memory for the events of a rank, should they be traced.
     pub trace_memory: u64,
     /// Things to tell the user, in order.
@@ -129,10 +132,12 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         forwarded,
         env_listed,
         host_source,
+        gather: None,
         trace_memory: checked.values.size("GASNET_TRACE_MEMORY"),
         warnings,
     };
     if spawner != Spawner::Ssh {
+        put_gather(&mut job, flags)?;
         put_engine(&mut job, flags, &System::new(environment))?;
     }
     Ok(job)
@@ -147,6 +152,20 @@ fn choose_spawner(flags: &Flags, environment: &Env, here: &str) -> Result<Spawne
             false => Spawner::Ssh,
         },
     ))
+}
+
+/// Ranks of another launcher are told in their environment where they leave traces.
+fn put_gather(job: &mut Job, flags: &Flags) -> Result<(), Failure> {
+    if flags.dry_run {
+        return Ok(());
+    }
+    let Some(memory) = trace::memory(flags, job.trace_memory, job.ranks)? else { return Ok(()) };
+    let gather = Gather::open(memory).map_err(Failure::TraceGather)?;
+    let variable = || (OsString::from(bootstrap::trace::VARIABLE), gather.text().into());
+    job.plan.env.push(variable());
+    job.plan.env_for_hosts.push(variable());
+    job.gather = Some(Rc::new(gather));
+    Ok(())
 }
 
 /// Puts the call of another launcher in the place of the ranks' program.

@@ -86,12 +86,13 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
         return print(&dry_run::text(&job)).map(|()| 0);
     }
     let tracing = make_output_directory(&job).and_then(|()| Tracing::begin(flags, &mut job));
-    let tracing = match tracing {
+    let mut tracing = match tracing {
         Ok(tracing) => tracing,
         Err(failure) => return Err(give_up(report, Some(&job), failure)),
     };
     let mut display = Display::new(flags.progress);
-    let outcome = supervisor::local::supervise(&job.plan, supervisor::run, started, &mut display);
+    let mut watching = tracing.watch(&mut display);
+    let outcome = supervisor::local::supervise(&job.plan, supervisor::run, started, &mut watching);
     display.clear();
     match outcome {
         Ok(outcome) => {

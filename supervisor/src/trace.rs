@@ -61,6 +61,15 @@ impl Memory {
         Ok(Place { fd: self.file.as_raw_fd(), capacity, wants: (events, counts) }.text())
     }
 
+    /// Its descriptor in this process, and device and inode of it: how others find it on this host.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn place(&self) -> io::Result<(i32, (u64, u64))> {
+        let status = nix::sys::stat::fstat(&*self.file)?;
+        Ok((self.file.as_raw_fd(), (status.st_dev, status.st_ino)))
+    }
+
     fn slot_len(&self) -> u64 {
         slot_len(self.wanted.capacity)
     }
@@ -84,7 +93,8 @@ impl Memory {
     }
 
     /// Puts a piece of a slot where it belongs; `false` when it does not fit there.
-    pub(crate) fn put(&self, slot: u32, at: u64, bytes: &[u8]) -> bool {
+    #[must_use]
+    pub fn put(&self, slot: u32, at: u64, bytes: &[u8]) -> bool {
         let fits = slot < self.slots
             && at.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.slot_len());
         fits && self.file.write_all_at(bytes, u64::from(slot) * self.slot_len() + at).is_ok()
@@ -144,7 +154,8 @@ pub struct ClockSample {
 }
 
 /// Nanoseconds of this host's monotonic clock.
-pub(crate) fn monotonic() -> u64 {
+#[must_use]
+pub fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }

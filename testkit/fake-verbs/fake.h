@@ -35,7 +35,7 @@
     X(refuse_state, -1) X(refuse_errno, EINVAL)  /* a change to this state is refused */          \
     X(max_inline, MOVING(256, 64)) X(post_errno, 0) X(status, 0) X(poll_result, 0)                \
     X(lid, 0x11) X(link, IBV_LINK_LAYER_INFINIBAND) X(port_state, IBV_PORT_ACTIVE)                \
-    X(active_mtu, IBV_MTU_2048)                                                                   \
+    X(active_mtu, IBV_MTU_2048) X(fork_status, IBV_FORK_DISABLED)                                 \
     /* seen */                                                                                    \
     X(registrations, 0) X(access, 0) X(created_qps, 0) X(sent_opcode, 0) X(sent_flags, 0)         \
     X(sent_imm, 0) X(sent_pieces, 0) X(sent_bytes, 0) X(sent_qkey, 0) X(sent_qpn, 0)              \

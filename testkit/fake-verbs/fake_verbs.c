@@ -61,6 +61,7 @@ uint32_t fake_lid(int device, int port)
 }
 
 int ibv_fork_init(void) { K(forks)++; return 0; }
+enum ibv_fork_status ibv_is_fork_initialized(void) { return (enum ibv_fork_status)K(fork_status); }
 
 struct ibv_device **ibv_get_device_list(int *count)
 {

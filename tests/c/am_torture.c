@@ -21,7 +21,9 @@ int main(int argc, char **argv)
 {
     int count, number = 0, waves = argc > 1 ? atoi(argv[1]) : 1;
     unsigned at;
+    size_t longest;
     ams_start("am_torture", &argc, &argv);
+    longest = gex_AM_LUBReplyLong() < ROOM ? gex_AM_LUBReplyLong() : ROOM;
     while (waves-- > 0) {
         for (count = 0; count <= 16; count++)
             for (at = 0; at < sizeof sizes / sizeof *sizes; at++) wave(count, sizes[at], sizes[at] * 3 + 1, number++);
@@ -31,8 +33,8 @@ int main(int argc, char **argv)
             size_t most = request < reply ? request : reply;
             CHECK(most >= 512 && gex_AM_LUBRequestMedium() <= request && gex_AM_LUBReplyMedium() <= reply);
             if (most > ROOM) most = ROOM;
-            wave(count, most, ROOM, number++);
-            wave(count, most - 1, ROOM - 1, number++);
+            wave(count, most, longest, number++);
+            wave(count, most - 1, longest - 1, number++);
         }
     }
     t_pass();

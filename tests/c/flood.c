@@ -71,7 +71,8 @@ static void deep(void)
         events[at] = gex_RMA_PutNB(t_tm, to, base + 8 * at, &from[at], 8, GEX_EVENT_DEFER, 0);
     }
     gex_Event_WaitAll(events, DEEP, 0);
-    for (at = 0; at < DEEP; at++) OK(gex_RMA_GetNBI(t_tm, &back[at], to, base + 8 * at, 8, GEX_FLAG_IMMEDIATE));
+    for (at = 0; at < DEEP; at++)
+        while (gex_RMA_GetNBI(t_tm, &back[at], to, base + 8 * at, 8, GEX_FLAG_IMMEDIATE)) OK(gasnet_AMPoll());
     gex_NBI_Wait(GEX_EC_ALL, 0);
     CHECK(memcmp(from, back, sizeof from) == 0);
 }

@@ -7,6 +7,9 @@
 #include <time.h>
 
 #include <gasnetex.h>
+#ifdef GASNET_SEGMENT_EVERYTHING
+#include <gasnet_coll.h>
+#endif
 
 #define T_UNUSED __attribute__((__unused__))
 
@@ -67,11 +70,31 @@ static T_UNUSED void t_join(const char *name, int *argc, char ***argv)
     OK(gasnet_set_waitmode(GASNET_WAIT_BLOCK));
 }
 
+#ifdef GASNET_SEGMENT_EVERYTHING
+/* Without segments: memory of the allocator stands for one, and each rank tells where its own is. */
+static void *t_bases[64] T_UNUSED;
+
+static T_UNUSED void t_attach(uintptr_t bytes)
+{
+    gex_Rank_t rank;
+    void *owner = &owner, *mine = calloc(1, bytes);
+    uintptr_t size = 0;
+    t_segment = (gex_Segment_t)&owner;
+    OK(gex_Segment_Attach(&t_segment, t_tm, bytes));
+    CHECK(t_segment == GEX_SEGMENT_INVALID && gex_EP_QuerySegment(t_ep) == GEX_SEGMENT_INVALID);
+    gex_Event_Wait(gex_EP_QueryBoundSegmentNB(t_tm, t_size - 1, &owner, NULL, &size, 0));
+    CHECK(owner == NULL && size == (uintptr_t)-1);
+    CHECK(mine != NULL && t_size <= 64);
+    for (rank = 0; rank < t_size; rank++)
+        gex_Event_Wait(gex_Coll_BroadcastNB(t_tm, rank, &t_bases[rank], &mine, sizeof mine, 0));
+}
+#else
 static T_UNUSED void t_attach(uintptr_t bytes)
 {
     bytes = (bytes + GASNET_PAGESIZE - 1) / GASNET_PAGESIZE * GASNET_PAGESIZE;
     OK(gex_Segment_Attach(&t_segment, t_tm, bytes));
 }
+#endif
 
 static T_UNUSED void t_start(const char *name, int *argc, char ***argv, uintptr_t bytes)
 {
@@ -87,12 +110,17 @@ static T_UNUSED void t_barrier(void)
 /* First address of that rank's segment in its own address space, and here. */
 static T_UNUSED char *t_base(gex_Rank_t rank, char **here)
 {
+#ifdef GASNET_SEGMENT_EVERYTHING
+    if (here) *here = rank == t_rank ? (char *)t_bases[rank] : NULL;
+    return (char *)t_bases[rank];
+#else
     void *owner = NULL, *local = NULL;
     uintptr_t size = 0;
     gex_Event_Wait(gex_EP_QueryBoundSegmentNB(t_tm, rank, &owner, &local, &size, 0));
     CHECK(size > 0 && owner != NULL);
     if (here) *here = (char *)local;
     return (char *)owner;
+#endif
 }
 
 static T_UNUSED gex_AM_Entry_t t_entry(gex_AM_Index_t index, gex_AM_Fn_t function, gex_Flags_t flags,

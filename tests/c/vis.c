@@ -30,7 +30,7 @@ static unsigned char *part(gex_Rank_t rank)
 
 static void choose(int round)
 {
-    mine = round / 3 % 2 ? (unsigned char *)gex_Segment_QueryAddr(t_segment) + (size_t)t_size * AREA : heap;
+    mine = round / 3 % 2 ? (unsigned char *)t_base(t_rank, NULL) + (size_t)t_size * AREA : heap;
 }
 
 /* Which team and flags a kind of call is made with. */
@@ -337,7 +337,7 @@ static void peer_handler(gex_Token_t token, void *payload, size_t bytes)
     gex_Token_Info_t info;
     uint32_t word[2];
     size_t at;
-    unsigned char *own = (unsigned char *)gex_Segment_QueryAddr(t_segment);
+    unsigned char *own = (unsigned char *)t_base(t_rank, NULL);
     CHECK(gex_Token_Info(token, &info, GEX_TI_ALL) & GEX_TI_SRCRANK);
     CHECK(!info.gex_is_req && !info.gex_is_long);
     CHECK(bytes >= sizeof word && bytes <= GEX_VIS_MAX_PEERCOMPLETION);

@@ -1,6 +1,7 @@
-//! What two ranks on different "hosts" reach, beside raw TCP between the same two processes where
-//! that is asked for. Usage, on 2 ranks of a job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net
-//! short|medium|put|small|barrier|atomic|quiet PAIRS [COUNT] [tcp]`
+//! What two ranks on different "hosts" reach, beside raw TCP between the same two processes, or
+//! writes by verbs alone, where that is asked for. Usage, on 2 ranks of a job with
+//! `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|medium|put|small|barrier|atomic|quiet PAIRS
+//! [COUNT] [tcp|verbs]`
 //!
 //! COUNT is how many round trips, barriers, blocks of 64 KiB or puts of 1 MiB a sample has. Prints
 //! `KEY VALUE` lines: microseconds of a round trip (the median of the trips, because a scheduling gap
@@ -14,6 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bench::arena::Arena;
+use bench::raw_writes::RawWrites;
 use bench::sys::CountingAllocator;
 use gasnet_ibv::{
     AtomicOps, BarrierFlags, Client, Entry, Flags, HandlerIndex, LocalCompletion, Operations, Rank,
@@ -39,6 +42,11 @@ const PONG: HandlerIndex = HandlerIndex(201);
 const DATA: HandlerIndex = HandlerIndex(202);
 const PORT: HandlerIndex = HandlerIndex(203);
 
+/// Lines of 128 bytes of a segment that puts of 8 bytes, and raw writes, go to. `quiet` and
+/// [`Side::against_poller`] use the first two.
+const TRIP_LINE: usize = 2;
+const RAW_LINE: usize = 3;
+
 /// What handlers tell the program.
 #[derive(Default)]
 struct Seen {
@@ -51,7 +59,10 @@ struct Seen {
 struct Side {
     client: Client<Seq>,
     seen: Arc<Seen>,
+    /// This rank's segment.
+    own: Arena,
     tcp: Option<TcpStream>,
+    verbs: Option<RawWrites>,
     pairs: usize,
     count: usize,
 }
@@ -59,10 +70,11 @@ struct Side {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let usage = "usage: bench_net short|medium|put|small|barrier|atomic|quiet PAIRS [COUNT] [tcp]";
-    let (words, tcp) = match words.split_last() {
-        Some((&"tcp", words)) => (words, true),
-        _ => (&words[..], false),
+    let usage =
+        "usage: bench_net short|medium|put|small|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
+    let (words, beside) = match words.split_last() {
+        Some((&beside @ ("tcp" | "verbs"), words)) => (words, Some(beside)),
+        _ => (&words[..], None),
     };
     let (kind, pairs, count) = match *words {
         [kind, pairs] => (kind, pairs.parse()?, None),
@@ -84,13 +96,16 @@ fn main() -> Result<()> {
         return Err(format!("{usage}, on 2 ranks and not on {}", client.size()).into());
     }
     // The first words are for `quiet`.
-    let _segment = client.attach_segment(PUT as u64)?;
+    let own = Arena::of(&client.attach_segment(PUT as u64)?)?;
     let seen = Arc::new(Seen::default());
     register(&client, &seen)?;
-    let mut side = Side { client, seen, tcp: None, pairs, count: count.unwrap_or(usual) };
+    let count = count.unwrap_or(usual);
+    let mut side = Side { client, seen, own, tcp: None, verbs: None, pairs, count };
     side.meet()?;
-    if tcp {
-        side.tcp = Some(side.connect()?);
+    match beside {
+        Some("tcp") => side.tcp = Some(side.connect()?),
+        Some(_) => side.verbs = Some(RawWrites::new(&side.own, RAW_LINE)?),
+        None => {}
     }
     measure(&mut side)?;
     side.meet()?;
@@ -409,14 +424,22 @@ fn put(side: &mut Side) -> Result<()> {
     Ok(())
 }
 
-/// Puts and gets of 8 bytes, each complete before the next.
+/// Puts and gets of 8 bytes, each complete before the next; puts that are seen and answered.
 fn small(side: &mut Side) -> Result<()> {
     const PLACE: u64 = 64;
+    let word = 7_u64.to_ne_bytes();
+    let mut trips = 0;
     for pair in 0..=side.pairs {
         let put = side.against_poller(|| {
-            let word = 7_u64.to_ne_bytes();
             typical(side.count, || Ok(side.client.put(Rank(1), PLACE, black_box(&word))?))
         })?;
+        let mut samples = vec![("put8_us", put)];
+        if let Some(raw) = &side.verbs {
+            let write =
+                side.against_poller(|| typical(side.count, || raw.write(black_box(&word))))?;
+            samples.push(("raw_write_us", write));
+        }
+        samples.push(("put8_seen_us", half_trip(side, &mut trips)?));
         let get = side.against_poller(|| {
             let mut word = [0; 8];
             typical(side.count, || {
@@ -425,9 +448,41 @@ fn small(side: &mut Side) -> Result<()> {
                 Ok(())
             })
         })?;
-        side.tell(pair, &[("put8_us", put), ("get8_us", get)]);
+        samples.push(("get8_us", get));
+        side.tell(pair, &samples);
     }
     Ok(())
+}
+
+/// Half of a round trip of two puts of 8 bytes, as `ib_write_lat` takes it: each rank looks into
+/// its own segment until it sees what the other one has put, and answers. `trips`: how many there
+/// were, which is what is put.
+fn half_trip(side: &Side, trips: &mut u64) -> Result<f64> {
+    let peer = Rank(1 - side.client.rank().0);
+    let own = side.own.word(TRIP_LINE);
+    let put = |number: u64| -> Result<()> {
+        let place = (TRIP_LINE * 128) as u64;
+        Ok(side.client.put(peer, place, black_box(&number.to_ne_bytes()))?)
+    };
+    let seen = |number: u64| -> Result<()> {
+        while own.load(Ordering::Acquire) != number {
+            side.client.poll()?;
+        }
+        Ok(())
+    };
+    side.meet()?;
+    let trip = || {
+        *trips += 1;
+        if side.first() {
+            put(*trips)?;
+            return seen(*trips);
+        }
+        seen(*trips)?;
+        put(*trips)
+    };
+    let half = typical(side.count, trip)? / 2.0;
+    side.meet()?;
+    Ok(half)
 }
 
 /// Counts what a round trip allocates, once everything that is made on first use is there.

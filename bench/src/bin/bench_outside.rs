@@ -1,7 +1,7 @@
 //! Puts and gets of 1 MB from and to memory inside and outside the segment. Usage, on 2 ranks of a
-//! job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_outside SAMPLES [COUNT]`
+//! job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_outside SAMPLES [COUNT [floods]]`
 //!
-//! COUNT is how many transfers a sample has. Prints `KEY VALUE` lines, MB/s of a flood: `in_*` the
+//! COUNT is how many transfers a sample has; `floods` leaves out single transfers. Prints `KEY VALUE` lines, MB/s of a flood: `in_*` the
 //! segment, `out_*` memory that was transferred before, `first_*` memory that never was (filled
 //! before the clock starts); and `in_put_SIZE_us` and so on: microseconds of a put or get of that
 //! size that waits for its end.
@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use bench::arena::{Arena, Result};
-use gasnet_ibv::{BarrierFlags, Client, Flags, LocalCompletion, Operations, Rank, Seq};
+use gasnet_ibv::{BarrierFlags, Client, Flags, LocalCompletion, Operations, Rank, Seq, WaitMode};
 use testkit::report::show;
 
 /// Bytes of a transfer.
@@ -22,19 +22,26 @@ const SIZES: [usize; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 <
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (samples, count): (usize, usize) = match args.as_slice() {
-        [samples] => (samples.parse()?, 128),
-        [samples, count] => (samples.parse()?, count.parse()?),
-        _ => return Err("usage: bench_outside SAMPLES [COUNT]".into()),
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let (samples, count, singles): (usize, usize, bool) = match *words {
+        [samples] => (samples.parse()?, 128, true),
+        [samples, count] => (samples.parse()?, count.parse()?, true),
+        [samples, count, "floods"] => (samples.parse()?, count.parse()?, false),
+        _ => return Err("usage: bench_outside SAMPLES [COUNT [floods]]".into()),
     };
     let client = Client::<Seq>::init("bench_outside")?;
     let segment = client.attach_segment(((WINDOW + 1) * LEN) as u64)?;
     let mut own = Arena::of(&segment)?;
     client.barrier(0, BarrierFlags::ANONYMOUS)?;
     if client.rank() == Rank(0) {
+        // As perftest waits: its client spins, its server sleeps.
+        client.set_wait_mode(WaitMode::Spin);
         // The first sample makes every page resident.
         for sample in 0..=samples {
-            let lines = measure(&client, &mut own, count / WINDOW)?;
+            let mut lines = floods(&client, &mut own, count / WINDOW)?;
+            if singles {
+                lines += &single_transfers(&client, &mut own)?;
+            }
             if sample > 0 {
                 show(&lines);
             }
@@ -73,7 +80,7 @@ fn gets(client: &Client<Seq>, into: &mut [u8]) -> Result<()> {
     })?
 }
 
-fn measure(client: &Client<Seq>, own: &mut Arena, rounds: usize) -> Result<String> {
+fn floods(client: &Client<Seq>, own: &mut Arena, rounds: usize) -> Result<String> {
     const ALL: usize = WINDOW * LEN;
     let mut lines = String::new();
     let mut say = |key: &str, value: f64| lines.push_str(&format!("{key} {value:.2}\n"));
@@ -86,6 +93,13 @@ fn measure(client: &Client<Seq>, own: &mut Arena, rounds: usize) -> Result<Strin
     let mut fresh = vec![2_u8; rounds * ALL];
     say("first_get_mbps", speed(rounds, |number| gets(client, &mut fresh[part(number)]))?);
     say("out_get_mbps", speed(rounds, |number| gets(client, &mut fresh[part(number)]))?);
+    Ok(lines)
+}
+
+fn single_transfers(client: &Client<Seq>, own: &mut Arena) -> Result<String> {
+    let mut lines = String::new();
+    let mut say = |key: &str, value: f64| lines.push_str(&format!("{key} {value:.2}\n"));
+    let mut fresh = vec![2_u8; WINDOW * LEN];
     for size in SIZES {
         let kib = size >> 10;
         let put = |from: &[u8]| single(|| Ok(client.put(Rank(1), 0, black_box(from))?));

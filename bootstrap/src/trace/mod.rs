@@ -6,19 +6,21 @@
 //! overwritten it.
 //!
 //! A slot is words of 64 bits in the order of the host: a header ([`Word`]), counters (count and
-//! bytes), timers (count, sum, least and greatest time), names of handlers, and a ring of records.
+//! bytes), timers (count, sum, least and greatest time), names of handlers, messages by thread, and
+//! a ring of records.
 
+pub mod far;
 mod names;
 
 use std::fmt::Write as _;
 
-pub use names::{Cause, Counter, Kind, LETTERS, Mark};
+pub use names::{Cause, Counter, Kind, LACKING, LETTERS, Mark};
 
 /// Variable that tells a rank of its slot: a [`Place`] as text.
 pub const VARIABLE: &str = "GASNETRUN_TRACE";
 
 /// First word of a slot that a rank has opened: format and version.
-pub const MAGIC: u64 = 0x6761_736e_7472_0001;
+pub const MAGIC: u64 = 0x6761_736e_7472_0002;
 
 /// Words of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +36,8 @@ pub enum Word {
     Capacity = 3,
     /// Four words: ticks and nanoseconds of the monotonic clock at the start, and the last known.
     Clock = 4,
-    /// What limits the trace, if not 0.
-    Reserved = 8,
+    /// Four words: name of the rank's host.
+    Host = 8,
 }
 
 const HEADER: usize = 16;
@@ -46,6 +48,12 @@ const MAX_TIMERS: usize = 32;
 const NAMES: usize = TIMERS + 4 * MAX_TIMERS;
 /// Words of the name of a handler.
 const NAME: usize = 4;
+const MESSAGES: usize = NAMES + 256 * NAME;
+/// Threads that count messages in words of their own.
+const OWN_WORDS: usize = 64;
+/// Words of a thread, a cache line: messages sent and their bytes, messages handled and theirs, and
+/// messages sent that are not among those yet.
+const PER_THREAD: usize = 8;
 /// Bytes of it.
 pub const NAME_BYTES: usize = NAME * 8;
 /// First word of the ring.
@@ -55,13 +63,49 @@ pub const RECORD: usize = 6;
 /// Bytes of a text that one record holds.
 pub const TEXT_BYTES: usize = 24;
 
-const _: () = assert!(NAMES + 256 * NAME <= RING);
+const _: () = assert!(Word::Host as usize + NAME <= HEADER);
+const _: () = assert!(MESSAGES + OWN_WORDS * PER_THREAD <= RING);
 const _: () = assert!(Counter::ALL.len() <= MAX_COUNTERS && Cause::ALL.len() <= MAX_TIMERS);
 
 /// Where the count of a counter stands; the bytes are the next word.
 #[must_use]
 pub const fn counter_at(counter: Counter) -> usize {
     COUNTERS + 2 * counter as usize
+}
+
+/// Where a thread counts messages, if it has words of its own: the sum of those and of the counter
+/// counts.
+#[must_use]
+pub const fn messages_at(counter: Counter, thread: u8) -> Option<usize> {
+    let place = match counter {
+        Counter::SentAm => 0,
+        Counter::HandledAm => 2,
+        _ => return None,
+    };
+    let thread = thread as usize;
+    if thread < OWN_WORDS { Some(MESSAGES + thread * PER_THREAD + place) } else { None }
+}
+
+/// Where a thread counts messages of a burst, if it has words of its own, until they are counted
+/// with the others.
+#[must_use]
+pub const fn burst_at(thread: u8) -> Option<usize> {
+    match messages_at(Counter::SentAm, thread) {
+        Some(at) => Some(at + 4),
+        None => None,
+    }
+}
+
+/// A counter and its bytes.
+#[must_use]
+pub fn counted(word: impl Fn(usize) -> u64, counter: Counter) -> (u64, u64) {
+    let own = (0..=u8::MAX).map_while(|thread| messages_at(counter, thread));
+    let places = own.chain([counter_at(counter)]);
+    let (count, bytes) = places.fold((0, 0), |(count, bytes): (u64, u64), at| {
+        (count.wrapping_add(word(at)), bytes.wrapping_add(word(at + 1)))
+    });
+    let bursts = || (0..=u8::MAX).map_while(burst_at).map(&word).fold(0, u64::wrapping_add);
+    (if counter == Counter::SentAm { count.wrapping_add(bursts()) } else { count }, bytes)
 }
 
 /// Where the four words of a timer stand.
@@ -89,6 +133,11 @@ pub const fn capacity(bytes: u64) -> u64 {
 #[must_use]
 pub const fn slot_len(capacity: u64) -> u64 {
     (((RING as u64) + capacity * RECORD as u64) * 8).next_multiple_of(4096)
+}
+
+/// Whether a ring may have so many records.
+const fn fits(capacity: u64) -> bool {
+    capacity == 0 || capacity.is_power_of_two() && capacity <= 1 << 32
 }
 
 /// The memory for traces of a host, as the environment of its ranks says it. Slots are in the order
@@ -119,9 +168,8 @@ impl Place {
         let mut words = text.split(' ');
         let mut next = || words.next()?.parse::<u64>().ok();
         let (fd, capacity, trace, stats) = (next()?, next()?, next()?, next()?);
-        let fits = capacity == 0 || capacity.is_power_of_two() && capacity <= 1 << 32;
         let fd = i32::try_from(fd).ok()?;
-        fits.then_some(Self { fd, capacity, wants: (trace != 0, stats != 0) })
+        fits(capacity).then_some(Self { fd, capacity, wants: (trace != 0, stats != 0) })
     }
 }
 
@@ -230,6 +278,8 @@ pub struct Timer {
 pub struct Slot {
     /// Process of the rank.
     pub process: u32,
+    /// Name of its host.
+    pub host: String,
     /// Oldest first; times are nanoseconds of the host's monotonic clock.
     pub records: Vec<Record>,
     /// Records that were overwritten or not finished.
@@ -252,8 +302,7 @@ impl Slot {
             return None;
         }
         let clock = Clock::new(std::array::from_fn(|at| word(Word::Clock as usize + at)));
-        let counter =
-            |counter: &Counter| (word(counter_at(*counter)), word(counter_at(*counter) + 1));
+        let counter = |counter: &Counter| counted(word, *counter);
         let timer = |cause: &Cause| {
             let [count, sum, least, most] = std::array::from_fn(|at| word(timer_at(*cause) + at));
             let [sum, least, most] = [sum, least, most].map(|ticks| clock.span(ticks));
@@ -262,6 +311,7 @@ impl Slot {
         let (records, lost) = records(&word, words.len(), &clock);
         Some(Self {
             process: u32::try_from(word(Word::Process as usize)).unwrap_or(0),
+            host: text(&word, Word::Host as usize).unwrap_or_default(),
             records,
             lost,
             counters: Counter::ALL.iter().map(counter).collect(),
@@ -316,10 +366,14 @@ fn records(word: &impl Fn(usize) -> u64, len: usize, clock: &Clock) -> (Vec<Reco
 }
 
 fn name(word: &impl Fn(usize) -> u64, index: u8) -> Option<(u8, String)> {
-    let first = name_at(index);
+    text(word, name_at(index)).map(|name| (index, name))
+}
+
+/// A name of [`NAME_BYTES`] at most.
+fn text(word: &impl Fn(usize) -> u64, first: usize) -> Option<String> {
     let bytes: Vec<u8> = (first..first + NAME).flat_map(|at| word(at).to_ne_bytes()).collect();
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    (end > 0).then(|| (index, String::from_utf8_lossy(&bytes[..end]).into_owned()))
+    (end > 0).then(|| String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
 /// From ticks of a rank's clock to nanoseconds of its host's monotonic clock.
@@ -361,6 +415,18 @@ impl Clock {
     )]
     pub fn span(&self, ticks: u64) -> u64 {
         (ticks as f64 * self.rate) as u64
+    }
+
+    /// So many nanoseconds in ticks.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "not negative"
+    )]
+    pub fn ticks(&self, ns: u64) -> u64 {
+        (ns as f64 / self.rate) as u64
     }
 }
 

@@ -78,7 +78,7 @@ named! {
 }
 
 named! {
-    /// Why a call waited.
+    /// Why a call waited, and what else takes time.
     Cause: u8 {
         /// For an operation or event to complete.
         Event = "WAIT_EVENT";
@@ -108,6 +108,20 @@ named! {
         CompletionQueue = "POST_SR_STALL_CQ";
         /// For a connection.
         Connection = "CONN_STALL_DESC";
+        /// A packet of a handshake for a send buffer, which an earlier one has.
+        Packet = "CONN_STALL_CQ";
+        /// A connection that this rank asked for, from then to its end.
+        Active = "CONN_TIME_ACTV";
+        /// One that the peer asked for.
+        Passive = "CONN_TIME_PASV";
+        /// One that both asked for at once, and this rank answered.
+        Turned = "CONN_TIME_A2P";
+        /// From a first packet to its answer.
+        ReqToRep = "CONN_REQ2REP";
+        /// From a third packet to the last.
+        RtuToAck = "CONN_RTU2ACK";
+        /// Registering memory outside segments, with what gave way to it.
+        Move = "FIREHOSE_MOVE";
     }
 }
 
@@ -115,7 +129,23 @@ impl Cause {
     /// Whether the rank lacked something to go on with its own work.
     #[must_use]
     pub const fn is_stall(self) -> bool {
-        self as u8 >= Self::Room as u8
+        self.is_wait() && self as u8 >= Self::Room as u8
+    }
+
+    /// Whether a call of the program waited.
+    #[must_use]
+    pub const fn is_wait(self) -> bool {
+        self as u8 <= Self::Connection as u8
+    }
+
+    /// The letter that selects it.
+    #[must_use]
+    pub const fn letter(self) -> u8 {
+        match self {
+            Self::Lock => b'L',
+            _ if self.is_wait() => b'S',
+            _ => b'C',
+        }
     }
 }
 
@@ -176,6 +206,32 @@ named! {
         ConnectedDynamic = "CONN_DYNAMIC";
         /// Memory registered with adapters.
         Registered = "REGISTER";
+        /// Puts that a fence was posted behind.
+        PostedSplit = "POST_SR_SPLIT";
+        /// Completions of sends that a thread for them took.
+        ReapedByThread = "SND_REAP_THR";
+        /// First packets that came again too soon to be answered again.
+        NoRep = "CONN_NOREP";
+        /// Third packets, likewise.
+        NoAck = "CONN_NOACK";
+        /// Both ranks asked for a connection at once, and this one goes on asking.
+        StayedActive = "CONN_AAA";
+        /// The same where this one answers.
+        BecamePassive = "CONN_AAP";
+        /// Connections whose last packet was a message of the program.
+        ImpliedAck = "CONN_IMPLIED_ACK";
+        /// Transfers from or to memory outside segments that was registered before; their bytes.
+        Hit = "FIREHOSE_HIT";
+        /// Parts of transfers that could not be registered and were copied.
+        Copied = "FIREHOSE_COPY";
+        /// Regions outside segments that were registered.
+        Pin = "FIREHOSE_PIN";
+        /// Those that were registered no longer: the difference of the bytes is registered.
+        Unpin = "FIREHOSE_UNPIN";
+        /// Regions that gave way to others.
+        Evicted = "FIREHOSE_EVICT";
+        /// Memory that the program unmapped under the cache.
+        Unmapped = "FIREHOSE_UNMAP";
     }
 }
 
@@ -219,3 +275,12 @@ impl Counter {
         }
     }
 }
+
+/// Names of the original's list that nothing here can count, and why.
+pub const LACKING: [(&str, &str); 5] = [
+    ("RDMA_PUT_IN_MOVE", "segments are registered as a whole: no request for that carries data"),
+    ("RDMA_PUT_READONLY", "what a put reads is registered to be read, so read-only pages are, too"),
+    ("SPARE_REPLY_BBUF", "replies take send buffers of the common list, which GET_BBUF counts"),
+    ("POST_SR_LIST", "each request is posted on its own, so there are no lists"),
+    ("ALLOC_SREQ", "requests in flight are rows of a table that is made once"),
+];

@@ -102,3 +102,24 @@ fn letters_select_what_there_is() {
     assert_eq!(Kind::of(200), None);
     assert!(Cause::Credit.is_stall() && !Cause::Barrier.is_stall());
 }
+
+/// The names of the original's list, one a line.
+const ORIGINAL: &str = include_str!("counters.txt");
+
+#[test]
+fn every_name_of_the_list_is_counted_or_has_a_reason() {
+    let counters = Counter::ALL.iter().map(|counter| counter.name());
+    let ours: Vec<&str> = counters.chain(Cause::ALL.iter().map(|cause| cause.name())).collect();
+    for name in ORIGINAL.lines() {
+        let counted = ours.iter().filter(|one| **one == name).count();
+        let lacking = LACKING.iter().filter(|(one, _)| *one == name).count();
+        assert_eq!(counted + lacking, 1, "{name}");
+    }
+    for (name, reason) in LACKING {
+        assert!(ORIGINAL.lines().any(|one| one == name) && reason.len() > 20, "{name}: {reason}");
+    }
+    let mut once = ours.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), ours.len(), "no name twice");
+}

@@ -154,6 +154,23 @@ impl RankContext {
         call(&token, &[], ArrivedPayload::Medium(payload));
     }
 
+    /// Runs the client's handler of a Long whose message `token` is for, inside its handler.
+    pub(super) fn deliver_carried(
+        &self,
+        token: &RawToken<'_>,
+        handler: u8,
+        args: &[i32],
+        (offset, len): (u64, usize),
+    ) {
+        let Some(entry) = self.handlers.get(handler) else {
+            self.no_handler(token.source(), handler)
+        };
+        self.check_promise(entry, token.class(), token.source, args.len());
+        let long = token.of_carried(entry);
+        call(&long, args, ArrivedPayload::Long { offset, len });
+        token.deferred.set(long.deferred.take());
+    }
+
     /// Runs a foreign function for Shorts that are alike. What was checked for the first holds for
     /// all.
     #[inline]
@@ -283,7 +300,8 @@ fn call(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>) {
 }
 
 fn landing<'a>(token: &RawToken<'a>, offset: u64, len: usize) -> LongPayload<'a> {
-    LongPayload::new(token.context.shm(), offset, len).unwrap_or_else(|| outside(token))
+    let of = (token.context.shm(), token.context.settings.segment_mode);
+    LongPayload::new(of, offset, len).unwrap_or_else(|| outside(token))
 }
 
 #[cold]

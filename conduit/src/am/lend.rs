@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use super::carried_long::carrier;
 use crate::error::Error;
+use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::rma::operations::OpCounters;
 use crate::transport::message::{AmMessage, AmPayload, Flags, Outcome, ZeroCopy};
@@ -32,16 +34,20 @@ impl Lender for () {
 }
 
 impl RankContext {
-    /// Sends a checked message with `post`. A payload that would be read where it is after the call
-    /// is lent, if `lender` does that.
+    /// Sends a checked message with `post`, or what carries it. A payload that would be read where it
+    /// is after the call is lent, if `lender` does that.
     #[inline(always)]
-    pub(crate) fn send_lent(
+    pub(crate) fn send_lent<M: Mode>(
         &self,
+        call: &'static str,
         message: &AmMessage<'_>,
         flags: Flags,
         lender: &impl Lender,
         post: impl FnOnce(&AmMessage<'_>) -> Result<Outcome, Error>,
     ) -> Result<Outcome, Error> {
+        if let Some(bytes) = self.carry::<M>(call, message)? {
+            return post(&carrier(message, &bytes));
+        }
         if !lender.lends() || !self.is_zero_copy(message, flags) {
             return post(message);
         }

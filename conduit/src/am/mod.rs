@@ -1,5 +1,6 @@
 //! Active messages: requests on their way out, arrived messages on their way to handlers.
 
+pub(crate) mod carried_long;
 pub(crate) mod deferred;
 mod deliver;
 pub(crate) mod internal;

@@ -85,7 +85,7 @@ impl RankContext {
     }
 
     /// Sends a Short request to a neighbour when nothing forbids it and nothing has arrived;
-    /// `false` when it has to go another way.
+    /// `false` when it has to go another way. It is not traced.
     #[inline(always)]
     pub(crate) fn send_short_checked<M: Mode>(
         &self,
@@ -94,11 +94,7 @@ impl RankContext {
         args: &[i32],
     ) -> bool {
         let to = (local, MessageClass::Request);
-        let sent = self.shm().send_short::<M>(to, handler, args, || self.may_send::<M>());
-        if sent && trace::on(Category::Messages) {
-            self.trace_short(local, MessageClass::Request, handler);
-        }
-        sent
+        self.shm().send_short::<M>(to, handler, args, || self.may_send::<M>())
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::domain::Domain;
 use super::offload::{Favor, Offload, offload, word_op};
 use super::pending::{InFlight, Memory, ResultPlace};
-use super::types::AtomicOps;
+use super::types::{AtomicOps, Update};
 use super::wire::{Refusal, Request, decode_reply, encode_reply};
 use super::word::{AtomicCall, AtomicWord};
 use crate::data_type::DataType;
@@ -69,7 +69,8 @@ impl RankContext {
         favor: Favor,
         together: bool,
     ) -> Offload {
-        let cap = self.transport.net().map_or(AtomicCap::None, NetTransport::atomics);
+        let net = self.transport.net().filter(|_| self.settings.segment_mode.is_fast());
+        let cap = net.map_or(AtomicCap::None, NetTransport::atomics);
         offload(cap, (data_type, operations), favor, together)
     }
 
@@ -89,6 +90,9 @@ impl RankContext {
         let len = of.size();
         if !offset.is_multiple_of(len as u64) {
             return Err(Error::Misaligned { call, offset, align: len as u64 });
+        }
+        if self.transport.is_any_memory(offset) {
+            return Ok(None);
         }
         let found = match self.transport.route(target) {
             Route::Shm(local) => word(self.shm(), local, offset, of)
@@ -228,6 +232,9 @@ impl RankContext {
     /// A word of this rank that another one asks for.
     fn own_word(&self, request: &Request) -> Result<AtomicWord<'_>, Refusal> {
         let (of, place) = (request.call.data_type, request.place);
+        if request.endpoint == 0 && self.settings.segment_mode.is_everything() {
+            return self.word_in_memory(place, of.size(), request.call.op.update() != Update::Get);
+        }
         if let Some(find) = self.atomics.memory.get() {
             return find(request.endpoint, place, of.size());
         }
@@ -261,8 +268,9 @@ impl RankContext {
         match reply {
             Some((operation, Ok(old))) if operation.fits(old) => operation.end(old),
             Some((operation, Err(refusal))) => self.fatal(&format!(
-                "{}: rank {} does not do it: {}",
+                "{} of rank {}: rank {} does not do it: {}",
                 operation.call,
+                self.rank_info.rank,
                 token.source(),
                 refusal.text()
             )),

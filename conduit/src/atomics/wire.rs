@@ -96,6 +96,8 @@ pub enum Refusal {
     Outside,
     /// The word is not at a multiple of its size.
     Misaligned,
+    /// The word is not mapped, or cannot be written.
+    Unmapped,
 }
 
 impl Refusal {
@@ -103,6 +105,7 @@ impl Refusal {
         match self {
             Self::Outside => "the word is not in a segment that it has bound",
             Self::Misaligned => "the word is not at a multiple of its size",
+            Self::Unmapped => "the word is not mapped there, or cannot be written",
         }
     }
 }
@@ -119,6 +122,7 @@ pub(super) fn encode_reply(slot: u32, outcome: Outcome) -> Words {
         }
         Err(Refusal::Outside) => Words::of(&[slot, 1]),
         Err(Refusal::Misaligned) => Words::of(&[slot, 2]),
+        Err(Refusal::Unmapped) => Words::of(&[slot, 3]),
     }
 }
 
@@ -129,6 +133,7 @@ pub(super) fn decode_reply(words: &[i32]) -> Option<(u32, Outcome)> {
         [slot, 0, low, high] => (slot, Ok(Some(joined(low, high)))),
         [slot, 1] => (slot, Err(Refusal::Outside)),
         [slot, 2] => (slot, Err(Refusal::Misaligned)),
+        [slot, 3] => (slot, Err(Refusal::Unmapped)),
         _ => return None,
     };
     Some((slot.cast_unsigned(), outcome))
@@ -177,7 +182,7 @@ mod tests {
 
     #[test]
     fn other_words_are_no_reply() {
-        for words in [&[][..], &[1], &[1, 3], &[1, -1], &[1, 0, 0], &[1, 1, 0, 0]] {
+        for words in [&[][..], &[1], &[1, 4], &[1, -1], &[1, 0, 0], &[1, 1, 0, 0]] {
             assert_eq!(decode_reply(words), None, "{words:?}");
         }
     }

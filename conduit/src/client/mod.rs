@@ -18,6 +18,7 @@ use crate::exit::exit;
 use crate::mode::{Mode, Seq};
 use crate::rank::RankContext;
 use crate::segment::Segment;
+use crate::segment_mode::SegmentMode;
 use crate::settings::Settings;
 use crate::trace::{self, Cause};
 use crate::wait::Waiter;
@@ -63,6 +64,18 @@ impl<M: Mode> Client<M> {
         Self::init_with(name, false, |_, settings| Ok(settings))
     }
 
+    /// As [`Client::init`], in a segment mode that the program chooses. `GASNET_SEGMENT_MODE` may make
+    /// `LARGE` of `FAST` or the other way. In [`SegmentMode::everything`] there is no segment, and
+    /// offsets in the calls of a client are addresses in the process of the other rank.
+    ///
+    /// # Errors
+    /// As [`Client::init`]; also `GASNET_SEGMENT_MODE` with a mode that this program cannot have.
+    pub fn init_in(name: &str, mode: SegmentMode) -> Result<Self, Error> {
+        Self::init_with(name, false, |table, settings| {
+            Ok(Settings { segment_mode: mode.with(table)?, ..settings })
+        })
+    }
+
     /// As [`Client::init`]; `adjust` may change the settings that the table of variables gave.
     /// `c_face`: for a program of C.
     pub(crate) fn init_with(
@@ -77,6 +90,7 @@ impl<M: Mode> Client<M> {
         notes::level(&table);
         notes::provider(&env, &table);
         let settings = adjust(&table, Settings::of(&table))?;
+        settings.check_mode(&table)?;
         let settings = Settings { single_threaded: !M::THREADED, ..settings };
         let services = bootstrap::connect_from(&env, &PROVIDERS)?;
         trace::open(&table, services.rank_info());
@@ -110,6 +124,7 @@ impl<M: Mode> Client<M> {
         context.handlers.register_library(coll::brief_handler());
         context.handlers.register_library(coll::order_handler());
         context.register_vis::<M>();
+        context.register_carried_longs();
         context.register_atomics::<M>();
         context.meet_at_start::<M>("init")?;
         context.start_threads::<M>()?;

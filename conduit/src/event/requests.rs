@@ -74,7 +74,7 @@ impl<'scope, M: Mode> Scope<'scope, '_, M> {
         let message = context.placed(call, message)?;
         let lent = Lent { scope: self, call, op: Cell::new(None) };
         let send = |message: &AmMessage<'_>| context.request::<M>(call, message, flags);
-        let outcome = context.send_lent(&message, flags, &lent, send)?;
+        let outcome = context.send_lent::<M>(call, &message, flags, &lent, send)?;
         let started = match lent.op.get() {
             Some(op) => Started::of(outcome, op),
             None if outcome == Outcome::Sent => Started::Complete,

@@ -157,6 +157,7 @@ fn flush_bounded(signal: i32) {
     signals::alarm(u32::try_from(CRASH_FLUSH.limit.as_secs()).unwrap_or(1));
     signals::flush(Streams::Standard);
     trace::finish(false);
+    trace::leave();
     signals::alarm(0);
 }
 

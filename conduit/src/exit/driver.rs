@@ -406,6 +406,7 @@ impl Driver {
                 self.bound(ALARM_TEARDOWN);
                 let in_signal = self.in_signal.load(Ordering::SeqCst);
                 trace::finish(!in_signal);
+                trace::leave();
                 self.flush.start(graceful, in_signal, self.options.sync);
             }
             Action::Fini(code) => {

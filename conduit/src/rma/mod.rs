@@ -1,5 +1,6 @@
 //! One-sided operations at remote ranks; inside a neighbourhood they are one copy.
 
+pub(crate) mod by_message;
 pub(crate) mod memory;
 pub(crate) mod operations;
 pub(crate) mod publication;

@@ -15,6 +15,7 @@ use crate::transport::net::{
     self, MOST_SMALL, NetTransport, OneCall, OwnPart, RawSource, Sent, Small,
 };
 use crate::transport::op_counter::OpCounter;
+use crate::vis::memory::Region;
 use crate::wait::Waiter;
 
 /// A put or get at a rank that shares no memory with this one, checked.
@@ -40,6 +41,9 @@ impl RankContext {
         source: &[u8],
         now: bool,
     ) -> Result<Outcome, Error> {
+        if self.goes_by_message(op.target, op.offset) {
+            return self.move_by_message::<M>(op, row, Region::source(source), true);
+        }
         let counter = &row.puts;
         let to = self.remote_range(op, source.len())?;
         let mut left = if now { RawSource::at_once(source) } else { RawSource::new(source) };
@@ -57,6 +61,9 @@ impl RankContext {
         row: &OpCounters,
         into: &mut [u8],
     ) -> Result<Outcome, Error> {
+        if self.goes_by_message(op.target, op.offset) {
+            return self.move_by_message::<M>(op, row, Region::target(into), false);
+        }
         let counter = &row.gets;
         let from = self.remote_range(op, into.len())?;
         let mut left = memory::target(into);
@@ -221,6 +228,7 @@ impl RankContext {
     /// A put that is complete on return.
     pub fn put_remote<M: Mode>(&self, op: RemoteOp, source: &[u8]) -> Result<(), Error> {
         if source.len() <= MOST_SMALL
+            && !self.goes_by_message(op.target, op.offset)
             && let Some(done) = self.small::<M>(op, Small::Put(source))
         {
             return done.map(drop);
@@ -234,6 +242,7 @@ impl RankContext {
     /// A get that is complete on return.
     pub fn get_remote<M: Mode>(&self, op: RemoteOp, into: &mut [u8]) -> Result<(), Error> {
         if into.len() <= MOST_SMALL
+            && !self.goes_by_message(op.target, op.offset)
             && let Some(done) = self.small::<M>(op, Small::Get(into.len()))
         {
             return done.map(|done| done.read(into));

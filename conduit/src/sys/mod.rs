@@ -1,6 +1,7 @@
 //! System calls of the core.
 
 pub(crate) mod atomic;
+pub(crate) mod own_memory;
 
 use nix::sched::CpuSet;
 

@@ -2,18 +2,21 @@
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use bootstrap::Rank;
 use bootstrap::trace::{Cause, Counter, Kind, Mark, REPLY, Record};
 
 use fabric::Data;
 
+use super::bursts;
 use super::mask::{self, Category, HALF, MASK, counts, on, records};
 use super::recorder::{Recorder, recorder};
 use super::report;
 use super::runs::{self, Message};
 
 /// Whether messages that are alike become one record.
+#[inline(always)]
 fn merges(recorder: &Recorder) -> bool {
     recorder.trace.is_none() && !records(Category::Details)
 }
@@ -49,12 +52,22 @@ impl About {
 /// A message was sent.
 pub(crate) fn sent(about: About) {
     let Some(recorder) = recorder() else { return };
+    bursts::settle(recorder, false);
     let bytes = about.bytes;
     if counts(Category::Messages) {
-        recorder.count(Counter::SentAm, 1, bytes);
+        recorder.count_messages(Counter::SentAm, 1, bytes);
     }
     let message = about.message(Kind::Sent);
-    if !records(Category::Messages) || runs::extend(recorder, message, 1, bytes) {
+    if records(Category::Messages) {
+        record_sent(recorder, message, bytes);
+    }
+    if about.category == 0 && !about.reply && merges(recorder) {
+        bursts::begin(recorder, message);
+    }
+}
+
+fn record_sent(recorder: &Recorder, message: Message, bytes: u64) {
+    if runs::extend(recorder, message, 1, bytes) {
         return;
     }
     let now = recorder.now();
@@ -63,11 +76,25 @@ pub(crate) fn sent(about: About) {
     runs::begin(recorder, message, (1, bytes), now, end);
 }
 
+/// Whether a Short request to a rank is like those before it, so that [`extend`] traces it.
+#[inline(always)]
+pub(crate) fn may_extend(peer: u32, handler: u8) -> bool {
+    bursts::takes(Message { kind: Kind::Sent, peer, handler, flavor: 0 })
+}
+
+/// A message that [`may_extend`] was asked for was sent.
+#[inline(always)]
+pub(crate) fn extend() {
+    if let Some(recorder) = recorder() {
+        bursts::add(recorder);
+    }
+}
+
 /// A handler begins.
 pub(crate) fn handler_begins(about: About, name: &str) -> Option<Running> {
     let recorder = recorder()?;
     if counts(Category::Messages) {
-        recorder.count(Counter::HandledAm, 1, about.bytes);
+        recorder.count_messages(Counter::HandledAm, 1, about.bytes);
     }
     if !records(Category::Messages) {
         return None;
@@ -99,7 +126,7 @@ pub(crate) fn burst(about: About, name: &str, count: usize) {
     let Some(recorder) = recorder().filter(|_| count > 0) else { return };
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     if counts(Category::Messages) {
-        recorder.count(Counter::HandledAm, u64::from(count), 0);
+        recorder.count_messages(Counter::HandledAm, u64::from(count), 0);
     }
     let message = about.message(Kind::Handled);
     if !records(Category::Messages) || runs::extend(recorder, message, count, 0) {
@@ -246,6 +273,37 @@ fn counted_some(counter: Counter, many: usize) {
     }
 }
 
+/// The time of something of the network, if that is of interest, until the result is dropped.
+#[inline(always)]
+pub(crate) fn timed(cause: Cause) -> Option<Timed> {
+    on(Category::Conduit).then(|| Timed { cause, began: now() })
+}
+
+/// See [`timed`].
+#[derive(Debug)]
+pub(crate) struct Timed {
+    cause: Cause,
+    began: u64,
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        if let Some(recorder) = recorder().filter(|_| counts(Category::Conduit)) {
+            recorder.time(self.cause, recorder.now().saturating_sub(self.began));
+        }
+    }
+}
+
+/// Something of the network took a time that was measured elsewhere.
+#[cold]
+pub(crate) fn took(cause: Cause, time: Duration) {
+    if let Some(recorder) = recorder().filter(|_| counts(Category::Conduit)) {
+        recorder.settle_clock();
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        recorder.time(cause, recorder.clock().ticks(ns));
+    }
+}
+
 /// Counts a request that is being posted.
 #[inline(always)]
 pub(crate) fn posts(data: &Data<'_>) {
@@ -306,24 +364,30 @@ pub(crate) fn lacks(cause: Cause) {
     }
 }
 
-/// A wait begins: the time of it; 0 when waits are of no interest.
+/// A wait begins: the time of it; 0 when waits are of no interest. A `turn` may be a part of the
+/// wait before it.
 #[inline]
-pub(crate) fn wait_begins() -> u64 {
-    if on(Category::Waits) { wait_begins_now() } else { 0 }
+pub(crate) fn wait_begins(turn: bool) -> u64 {
+    if on(Category::Waits) { wait_begins_now(turn) } else { 0 }
 }
 
 #[cold]
-fn wait_begins_now() -> u64 {
+fn wait_begins_now(turn: bool) -> u64 {
     let Some(recorder) = recorder() else { return 0 };
     let now = recorder.now();
-    runs::end(recorder, Some(now));
+    if !(turn && runs::is_waiting()) {
+        runs::end(recorder, Some(now));
+    }
     now
 }
 
 /// A wait that began at a time is over.
 #[cold]
 #[inline(never)]
-pub(crate) fn waited(cause: Cause, began: u64) {
+pub(crate) fn waited(cause: Cause, turn: bool, began: u64) {
+    if let Some(recorder) = recorder().filter(|_| turn) {
+        return runs::turn(recorder, cause, (began, recorder.now()));
+    }
     let cause = match cause {
         Cause::Room => {
             let lack = LACK.swap(Cause::Room as u8, Ordering::Relaxed);
@@ -384,6 +448,13 @@ pub(crate) fn finish(whole: bool) {
     runs::end(recorder, None);
     recorder.settle_clock();
     report::finish(recorder, whole);
+}
+
+/// The rank is about to end: its slot goes where it has to.
+pub(crate) fn leave() {
+    if let Some(recorder) = recorder() {
+        recorder.leave();
+    }
 }
 
 // ---- what programs ask for ----

@@ -61,13 +61,13 @@ pub(crate) fn on(category: Category) -> bool {
 }
 
 /// Whether a category is recorded.
-#[inline]
+#[inline(always)]
 pub(super) fn records(category: Category) -> bool {
     MASK.0.load(Ordering::Relaxed) & category.bit() != 0
 }
 
 /// Whether a category is counted.
-#[inline]
+#[inline(always)]
 pub(super) fn counts(category: Category) -> bool {
     MASK.0.load(Ordering::Relaxed) & category.both() & !category.bit() != 0
 }

@@ -5,9 +5,11 @@
 //! into a file; counters and timers stand in the same memory. `docs/design/trace.md` has the whole.
 //!
 //! * `mask`: letters to bits. `recorder`: writes records. `runs`: messages that are alike become
-//!   one record. `hooks`: what the rest of the crate calls. `lines`: the files for people,
-//!   `report`: the statistics in words. `open`: from the variables to all that.
+//!   one record; `bursts`: those of a burst at once. `hooks`: what the rest of the crate calls. `lines`: the files for people,
+//!   `report`: the statistics in words. `far`: ranks that another launcher starts. `open`: from the variables to all that.
 
+mod bursts;
+mod far;
 mod hooks;
 mod lines;
 mod mask;
@@ -18,9 +20,9 @@ mod runs;
 
 pub(crate) use bootstrap::trace::{Cause, Counter};
 pub(crate) use hooks::{
-    About, Running, attached, burst, collective, connected, count, count_some, exiting, finish,
-    handler_begins, handler_ends, init_ends, lacks, notified, posts, reaches, registers, sent,
-    wait_begins, waited,
+    About, Running, attached, burst, collective, connected, count, count_some, exiting, extend,
+    finish, handler_begins, handler_ends, init_ends, lacks, leave, may_extend, notified, posts,
+    reaches, registers, sent, timed, took, wait_begins, waited,
 };
 pub use hooks::{Span, TransferKind, lock_waited, transfers};
 pub use hooks::{

@@ -10,7 +10,10 @@ use bootstrap::trace::{
     timer_at,
 };
 use nix::time::{ClockId, clock_gettime};
+use settings::log::RANK;
+use settings::say;
 
+use super::far::Link;
 use super::lines::Lines;
 use crate::sys;
 
@@ -20,6 +23,7 @@ const CLOCK_EVERY: u64 = 256;
 pub(super) static RECORDER: OnceLock<Recorder> = OnceLock::new();
 
 /// The recorder, where something is on.
+#[inline(always)]
 pub(super) fn recorder() -> Option<&'static Recorder> {
     RECORDER.get()
 }
@@ -43,10 +47,12 @@ pub(super) struct Recorder {
     pub(super) stats: Option<Mutex<Lines>>,
     /// Transfers of this rank with itself are in the trace; are counted.
     pub(super) local: [AtomicBool; 2],
+    /// Where the slot has to go.
+    link: Option<Link>,
 }
 
 /// Nanoseconds of the host's monotonic clock.
-fn monotonic() -> u64 {
+pub(super) fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -81,9 +87,12 @@ impl Recorder {
             trace: trace.map(Mutex::new),
             stats: stats.map(Mutex::new),
             local: local.map(AtomicBool::new),
+            link: None,
         };
         recorder.word(Word::Process as usize, u64::from(std::process::id()));
         recorder.word(Word::Capacity as usize, recorder.capacity);
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        recorder.put_text(Word::Host as usize, host.trim().as_bytes());
         for at in [0, 2] {
             recorder.look_at_clock(at);
         }
@@ -91,12 +100,34 @@ impl Recorder {
         recorder
     }
 
+    /// The same for a slot that has to get to another host.
+    pub(super) fn with_link(self, link: Option<Link>) -> Self {
+        Self { link, ..self }
+    }
+
+    /// Leaves the slot where it has to go.
+    pub(super) fn leave(&self) {
+        let Some(link) = &self.link else { return };
+        let used = trace::slot_len(self.read(Word::Next as usize).min(self.capacity));
+        if let Err(error) = link.leave(self.words, used) {
+            say!(
+                WARN,
+                RANK,
+                "rank {}: what was recorded cannot be left at the launcher ({}): {error}",
+                self.rank,
+                link.launcher()
+            );
+        }
+    }
+
+    #[inline(always)]
     fn word(&self, at: usize, value: u64) {
         if let Some(word) = self.words.get(at) {
             word.store(value, Ordering::Relaxed);
         }
     }
 
+    #[inline(always)]
     fn read(&self, at: usize) -> u64 {
         self.words.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
     }
@@ -146,7 +177,7 @@ impl Recorder {
     }
 
     /// First word of a record.
-    #[inline]
+    #[inline(always)]
     fn place(&self, number: u64) -> usize {
         // Below the length of the words, which is a `usize`.
         RING + usize::try_from(number & (self.capacity - 1)).unwrap_or(0) * RECORD
@@ -164,16 +195,17 @@ impl Recorder {
         end[0].store(encoded[RECORD - 1], Ordering::Release);
     }
 
-    /// Writes a record again that may have grown, unless others have taken its place.
-    #[inline]
-    pub(super) fn update(&self, number: u64, words: impl IntoIterator<Item = (usize, u64)>) {
-        let next = self.words[Word::Next as usize].load(Ordering::Relaxed);
-        if next - number > self.capacity {
+    /// Writes words of a record again that may have grown, unless others have taken its place.
+    #[inline(always)]
+    pub(super) fn update<const N: usize>(&self, number: u64, words: [(usize, u64); N]) {
+        let next = self.read(Word::Next as usize);
+        // Also for one that is not in the ring: its number is above all others.
+        if number >= next || next - number > self.capacity {
             return;
         }
         let at = self.place(number);
         for (offset, value) in words {
-            self.words[at + offset].store(value, Ordering::Relaxed);
+            self.word(at + offset, value);
         }
     }
 
@@ -211,6 +243,43 @@ impl Recorder {
         }
     }
 
+    /// Counts messages of this thread. Where words are its own it takes no locked instruction: that
+    /// would wait for all stores to other ranks before it.
+    #[inline(always)]
+    pub(super) fn count_messages(&self, counter: Counter, count: u64, bytes: u64) {
+        let own = trace::messages_at(counter, thread());
+        let Some([times, sum]) = own.and_then(|at| self.words.get(at..at + 2)) else {
+            return self.count(counter, count, bytes);
+        };
+        add(times, count);
+        if bytes > 0 {
+            add(sum, bytes);
+        }
+    }
+
+    /// Counts a message of a burst, at a place that [`Recorder::burst`] gave to this thread.
+    #[inline(always)]
+    pub(super) fn count_in_burst(&self, at: usize) {
+        if let Some(word) = self.words.get(at) {
+            add(word, 1);
+        }
+    }
+
+    /// Where this thread may count messages of a burst.
+    pub(super) fn burst(&self) -> Option<usize> {
+        trace::burst_at(thread()).filter(|at| *at < self.words.len())
+    }
+
+    /// Takes what this thread has counted there.
+    pub(super) fn take_burst(&self) -> u32 {
+        let Some(word) = self.burst().and_then(|at| self.words.get(at)) else { return 0 };
+        let count = word.load(Ordering::Relaxed);
+        if count > 0 {
+            word.store(0, Ordering::Relaxed);
+        }
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
     pub(super) fn time(&self, cause: Cause, ticks: u64) {
         let at = timer_at(cause);
         let Some([count, sum, least, most]) = self.words.get(at..at + 4) else { return };
@@ -224,14 +293,18 @@ impl Recorder {
 
     /// Names a handler, the first time that it runs.
     pub(super) fn name(&self, handler: u8, name: &str) {
-        let at = name_at(handler);
+        self.put_text(name_at(handler), name.as_bytes());
+    }
+
+    /// Writes a short text, once.
+    fn put_text(&self, at: usize, text: &[u8]) {
         let Some(words) = self.words.get(at..at + trace::NAME_BYTES / 8) else { return };
         if words[0].load(Ordering::Relaxed) != 0 {
             return;
         }
         let mut bytes = [0; trace::NAME_BYTES];
-        let len = name.len().min(bytes.len());
-        bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+        let len = text.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&text[..len]);
         for (word, piece) in words.iter().zip(bytes.as_chunks::<8>().0) {
             word.store(u64::from_ne_bytes(*piece), Ordering::Relaxed);
         }
@@ -240,9 +313,10 @@ impl Recorder {
     /// Counts from nothing again.
     pub(super) fn reset(&self) {
         for counter in Counter::ALL {
-            let at = counter_at(*counter);
-            self.word(at, 0);
-            self.word(at + 1, 0);
+            // Words of threads are theirs to write, so what they have is taken off here.
+            let (at, (count, bytes)) = (counter_at(*counter), self.counted(*counter));
+            self.word(at, self.read(at).wrapping_sub(count));
+            self.word(at + 1, self.read(at + 1).wrapping_sub(bytes));
         }
         for cause in Cause::ALL {
             (0..4).for_each(|word| self.word(timer_at(*cause) + word, 0));
@@ -251,8 +325,7 @@ impl Recorder {
 
     /// A counter and its bytes.
     pub(super) fn counted(&self, counter: Counter) -> (u64, u64) {
-        let at = counter_at(counter);
-        (self.read(at), self.read(at + 1))
+        trace::counted(|at| self.read(at), counter)
     }
 
     /// The four words of a timer.
@@ -274,18 +347,31 @@ fn more(piece: &[u8]) -> Record {
     Record { span, bytes: sum, ordinal, count, thread: thread(), ..Record::new(Kind::More, 0) }
 }
 
+/// Adds to a word that no other thread writes.
+#[inline(always)]
+fn add(to: &AtomicU64, more: u64) {
+    to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
 /// A small number for this thread.
+#[inline(always)]
 pub(super) fn thread() -> u8 {
+    let mine = MINE.with(Cell::get);
+    u8::try_from(mine).unwrap_or_else(|_| new_thread())
+}
+
+thread_local! {
+    /// What [`thread`] says, once it has said it.
+    static MINE: Cell<u16> = const { Cell::new(u16::MAX) };
+}
+
+#[cold]
+#[inline(never)]
+fn new_thread() -> u8 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local! {
-        static MINE: Cell<u16> = const { Cell::new(u16::MAX) };
-    }
-    let mut mine = MINE.get();
-    if mine == u16::MAX {
-        mine = u16::try_from(NEXT.fetch_add(1, Ordering::Relaxed).min(255)).unwrap_or(255);
-        MINE.set(mine);
-    }
-    u8::try_from(mine).unwrap_or(u8::MAX)
+    let mine = u8::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(u8::MAX);
+    MINE.with(|known| known.set(mine.into()));
+    mine
 }
 
 #[cfg(test)]
@@ -307,6 +393,13 @@ mod tests {
         let recorder = Recorder::new(words, 8, (1, 3), [None, None], ([true; 2], [true; 2]));
         let begin = recorder.now();
         recorder.count(Counter::Put, 2, 100);
+        recorder.count(Counter::SentAm, 1, 5);
+        recorder.count_messages(Counter::SentAm, 3, 40);
+        assert_eq!(recorder.counted(Counter::SentAm), (4, 45));
+        recorder.reset();
+        assert_eq!(recorder.counted(Counter::SentAm), (0, 0));
+        recorder.count_messages(Counter::SentAm, 2, 10);
+        recorder.count(Counter::Put, 2, 100);
         recorder.time(Cause::Credit, 50);
         recorder.time(Cause::Credit, 10);
         recorder.name(200, "ping");
@@ -319,6 +412,7 @@ mod tests {
         let read = trace::Slot::read(&bytes(words)).unwrap();
         assert_eq!((read.process, read.lost), (std::process::id(), 0));
         assert_eq!(read.counter(Counter::Put), (2, 100));
+        assert_eq!(read.counter(Counter::SentAm), (2, 10));
         assert_eq!(read.timer(Cause::Credit).count, 2);
         assert_eq!(read.names, [(200, "ping".to_owned())]);
         let kinds: Vec<Kind> = read.records.iter().map(|record| record.kind).collect();

@@ -39,7 +39,8 @@ fn summary(recorder: &Recorder) -> Vec<String> {
         let [count, sum, least, most] = recorder.timed(*cause);
         let [sum, least, most] = [sum, least, most].map(|ticks| clock.span(ticks) / 1000);
         (count > 0).then(|| {
-            format!("(S) {} {count} times, {sum} us, least {least}, most {most}", cause.name())
+            let (letter, name) = (char::from(cause.letter()), cause.name());
+            format!("({letter}) {name} {count} times, {sum} us, least {least}, most {most}")
         })
     };
     let counters = Counter::ALL.iter().filter_map(counter);

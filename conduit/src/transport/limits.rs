@@ -1,5 +1,7 @@
 //! Limits of active messages: arguments and payload.
 
+use crate::segment_mode::SegmentMode;
+
 /// Most arguments of a message.
 pub const MAX_ARGS: usize = 16;
 /// Bytes of the largest buffer for a Medium with its header, which the build may lower
@@ -25,6 +27,18 @@ const fn number(text: &str) -> usize {
 
 /// Most payload bytes of a Long.
 pub const MAX_LONG: usize = 0x7fff_ffff;
+
+/// Bytes before the payload of a Long in a message of the library: handler, number of arguments and
+/// whether a payload follows; destination; bytes; arguments.
+pub(crate) const CARRIED_HEAD: usize = 24 + 4 * MAX_ARGS;
+
+/// Payload that such a message carries, whatever its arguments.
+pub const MAX_CARRIED: usize = max_medium(0) - CARRIED_HEAD;
+
+/// Most payload bytes of a Long reply: a handler cannot wait for a put that goes ahead.
+pub(crate) const fn max_reply_long(mode: SegmentMode) -> usize {
+    if mode.is_fast() { MAX_LONG } else { MAX_CARRIED }
+}
 
 /// Payload that every Medium may carry, whatever its arguments: the least of all maxima.
 pub const LUB_MEDIUM: usize = max_medium(MAX_ARGS);

@@ -24,6 +24,7 @@ use settings::{Env, Values};
 use self::message::{AmMessage, AmPayload, Block, MessageClass};
 use self::neighbours::{Neighbours, remote_rank};
 use self::net::{NetTransport, SendBuffer};
+use self::place::Place;
 use self::shm::ShmTransport;
 use crate::error::Error;
 use crate::mode::Mode;
@@ -61,6 +62,8 @@ pub(crate) struct Transport {
     /// There when some rank is outside the neighbourhood. Dropped before the segments that it was
     /// promised.
     net: Option<NetTransport>,
+    /// Ranges are addresses of their owner's process, which no mapping of this one has.
+    everything: bool,
 }
 
 impl Drop for Transport {
@@ -86,9 +89,10 @@ impl Transport {
         let most = settings.neighbourhood_max;
         let single = settings.single_threaded;
         let limits = (max_segment, most);
-        let net = NetTransport::start(limits, single, neighbours, variables, services)?;
+        let mode = settings.segment_mode;
+        let net = NetTransport::start(limits, mode, single, neighbours, variables, services)?;
         shm.join_fences(fences);
-        Ok(Self { shm, net })
+        Ok(Self { shm, net, everything: mode.is_everything() })
     }
 
     /// Where a target is: the only place that compares.
@@ -143,6 +147,8 @@ impl Transport {
         message: AmMessage<'m>,
     ) -> Result<AmMessage<'m>, OutsideSegment> {
         let (len, dest) = match message.payload {
+            // The message takes it along.
+            AmPayload::Long { dest, .. } if self.is_any_memory(dest) => return Ok(message),
             AmPayload::SendBuffer { len, dest: Some(dest), .. } => (len as usize, dest),
             AmPayload::Long { payload, dest } => (payload.len(), dest),
             _ => return Ok(message),
@@ -168,7 +174,25 @@ impl Transport {
 
     /// Whether a range from a place on lies in a segment of a remote rank. Without bytes any place will do.
     fn is_inside(&self, rank: Rank, place: u64, len: usize) -> bool {
-        len == 0 || self.net().is_some_and(|net| net.reaches(rank, place, len))
+        len == 0
+            || self.is_any_memory(place)
+            || self.net().is_some_and(|net| net.reaches(rank, place, len))
+    }
+
+    /// Whether a place is an address of its owner, in whatever memory.
+    #[inline]
+    pub(crate) fn is_any_memory(&self, place: u64) -> bool {
+        self.everything && Place::of(place).endpoint == 0
+    }
+
+    /// Whether only messages reach a place of a target.
+    #[cold]
+    pub(crate) fn needs_messages(&self, target: usize, place: u64) -> bool {
+        self.is_any_memory(place)
+            || match self.route(target) {
+                Route::Shm(_) => false,
+                Route::Net(rank) => self.net().is_some_and(|net| net.lacks_key(rank, place)),
+            }
     }
 
     pub(crate) fn check_remote(
@@ -249,6 +273,7 @@ impl Transport {
     ) -> Result<bool, OutsideSegment> {
         match self.route(target) {
             Route::Shm(local) if self.shm.write(local, offset, source) => Ok(true),
+            Route::Shm(_) if self.is_any_memory(offset) => Ok(source.is_empty()),
             Route::Shm(_) => Err(OutsideSegment { target, offset, len: source.len() }),
             Route::Net(_) => Ok(source.is_empty()),
         }
@@ -263,6 +288,7 @@ impl Transport {
     ) -> Result<bool, OutsideSegment> {
         match self.route(target) {
             Route::Shm(local) if self.shm.read(local, offset, into) => Ok(true),
+            Route::Shm(_) if self.is_any_memory(offset) => Ok(into.is_empty()),
             Route::Shm(_) => Err(OutsideSegment { target, offset, len: into.len() }),
             Route::Net(_) => Ok(into.is_empty()),
         }

@@ -1,18 +1,22 @@
 //! Packets and answers that have arrived: the library's handlers of transfers.
 
-use super::fill::Fill;
-use super::flights::{Landing, Ticket};
+use super::fill::{Fill, halves, whole};
+use super::flights::{Flight, Landing, Ticket};
 use super::grid::Row;
-use super::memory::{self, Region, gather, scatter};
+use super::list::Extent;
+use super::memory::{Region, scatter};
+use super::own::{Lack, OwnMemory};
 use super::peer::{Announced, MAX_PEER_COMPLETION};
 use super::send::Room;
 use super::state::{
-    ANSWER_ARGS, DATA, DONE, FILL, FILL_ARGS, GET, GET_ARGS, PEER, PEER_ARGS, PUT, PUT_ARGS, ROOM,
+    ANSWER_ARGS, DATA, DONE, FILL, FILL_ARGS, GET, GET_ARGS, PEER, PEER_ARGS, PUT, PUT_ARGS,
+    REFUSED, REFUSED_ARGS, ROOM,
 };
 use super::wire::{self, Described, Form};
 use crate::handler::{Function, Registered, Role};
 use crate::mode::Mode;
 use crate::rank::RankContext;
+use crate::sys::own_memory::Unmapped;
 use crate::token::RawToken;
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass};
 
@@ -45,6 +49,10 @@ impl RankContext {
             fill_arrived::<M>(token, args).unwrap_or_else(|| malformed(token, "fill"));
         }));
         register((FILL, FILL_ARGS), request, "fill", fill);
+        let refused = Function::Short(Box::new(|token, args| {
+            refused_arrived(token, args).unwrap_or_else(|| malformed(token, "refusal"));
+        }));
+        register((REFUSED, REFUSED_ARGS), reply, "refusal", refused);
     }
 }
 
@@ -56,44 +64,26 @@ fn malformed(token: &RawToken<'_>, what: &str) -> ! {
     ))
 }
 
-/// The own segment and what a description says of it.
+/// The own memory and what a description says of it.
 fn described(
     token: &RawToken<'_>,
     (endpoint, form): (i32, i32),
     about: &[u8],
     len: usize,
-) -> Option<(Region, Described)> {
-    let (segment, bytes) = token.context.own_segment(u16::try_from(endpoint).ok()?)?;
-    Some((segment, wire::decode(Form::of(form)?, about, len, bytes)?))
-}
-
-/// Rows of the own segment that a description names, in order.
-fn each_row<T>(
-    described: &Described,
-    len: usize,
-    start: T,
-    mut step: impl FnMut(T, &Row) -> Option<T>,
-) -> Option<T> {
-    match described {
-        Described::List(runs) => runs
-            .iter()
-            .map(|run| Row::contiguous(0, run.at, run.len))
-            .try_fold(start, |state, row| step(state, &row)),
-        Described::Grid(grid, from) => {
-            grid.rows(*from, len).try_fold(start, |state, row| step(state, &row))
-        }
-    }
+) -> Option<(OwnMemory, Described)> {
+    let (memory, bytes) = token.context.own_memory(u16::try_from(endpoint).ok()?)?;
+    Some((memory, wire::decode(Form::of(form)?, about, len, bytes)?))
 }
 
 fn put_arrived<M: Mode>(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) -> Option<()> {
     let &[slot, generation, len, form, endpoint, counted] = args else { return None };
     let len = usize::try_from(len).ok()?;
     let (data, about) = payload.split_at_checked(len)?;
-    let (segment, described) = described(token, (endpoint, form), about, len)?;
-    each_row(&described, len, data, |rest, row| {
-        scatter(rest, &segment, (row.remote, row.remote_stride), row).ok()
-    })?;
-    answer::<M>(token, DONE, [slot, generation], AmPayload::None)?;
+    let (memory, described) = described(token, (endpoint, form), about, len)?;
+    if let Err(lack) = memory.scatter(&described, data) {
+        return refuse::<M>(token, [slot, generation], &lack);
+    }
+    answer::<M>(token, DONE, &[slot, generation], AmPayload::None)?;
     if counted != 0 {
         let ready = token.context.vis.peers.packet((token.source_target(), counted));
         run_ready(token, ready);
@@ -104,35 +94,69 @@ fn put_arrived<M: Mode>(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) 
 fn get_arrived<M: Mode>(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) -> Option<()> {
     let &[slot, generation, len, form, endpoint] = args else { return None };
     let len = usize::try_from(len).ok().filter(|len| *len <= ROOM)?;
-    let (segment, described) = described(token, (endpoint, form), payload, len)?;
+    let (memory, described) = described(token, (endpoint, form), payload, len)?;
     let mut room = Room::of::<M>(token.context, token.source_target(), MessageClass::Reply, len);
+    let mut gathered = Ok(());
     room.with(len, |bytes| {
-        each_row(&described, len, bytes, |rest, row| {
-            gather(rest, &segment, (row.remote, row.remote_stride), row).ok()
-        })
-        .map(|_| ())
+        gathered = memory.gather(&described, bytes);
+        Some(())
     })?;
-    answer::<M>(token, DATA, [slot, generation], room.payload(len))
+    match gathered {
+        Ok(()) => answer::<M>(token, DATA, &[slot, generation], room.payload(len)),
+        Err(lack) => refuse::<M>(token, [slot, generation], &lack),
+    }
 }
 
-/// A range of the own segment is set to one byte.
+/// A range of the own memory is set to one byte.
 fn fill_arrived<M: Mode>(token: &RawToken<'_>, args: &[i32]) -> Option<()> {
     let (ticket, words) = args.split_first_chunk()?;
     let Fill { endpoint, range, value } = Fill::of_wire(words)?;
-    let (segment, _) = token.context.own_segment(endpoint)?;
-    memory::fill(&segment, range, value).ok()?;
-    answer::<M>(token, DONE, *ticket, AmPayload::None)
+    let (memory, _) = token.context.own_memory(endpoint)?;
+    match memory.fill(range, value) {
+        Ok(()) => answer::<M>(token, DONE, ticket, AmPayload::None),
+        Err(lack) => refuse::<M>(token, *ticket, &lack),
+    }
+}
+
+/// Tells who asked that there is no such memory here.
+#[cold]
+fn refuse<M: Mode>(token: &RawToken<'_>, [slot, generation]: [i32; 2], lack: &Lack) -> Option<()> {
+    let Lack::Unmapped(Unmapped { range, errno }) = lack else { return None };
+    let ([at, high], [len, more]) = (halves(range.at), halves(range.len));
+    let args = [slot, generation, at, high, len, more, *errno];
+    answer::<M>(token, REFUSED, &args, AmPayload::None)
+}
+
+/// The answer to a transfer of memory that its owner does not have.
+fn refused_arrived(token: &RawToken<'_>, args: &[i32]) -> Option<()> {
+    let &[slot, generation, at, high, len, more, errno] = args else { return None };
+    let (flights, ticket) = (&token.context.vis.flights, Ticket::of(slot, generation));
+    let Some(call) = flights.end(ticket, token.source_target(), |flight| flight.call) else {
+        return flights.is_closed().then_some(());
+    };
+    let range = Extent { at: whole([at, high])?, len: whole([len, more])? };
+    token.context.fatal(&unmapped_text(call, token, range, errno))
+}
+
+/// What a program reads that names memory which the other rank does not have.
+fn unmapped_text(call: &str, token: &RawToken<'_>, range: Extent, errno: i32) -> String {
+    let (rank, peer) = (token.context.rank_info.rank, token.source());
+    let (at, end) = (range.at, range.at.saturating_add(range.len));
+    let why = std::io::Error::from_raw_os_error(errno);
+    format!(
+        "{call} of rank {rank} names bytes {at:#x}..{end:#x} of rank {peer}, which has not mapped all of them so: {why}"
+    )
 }
 
 fn answer<M: Mode>(
     token: &RawToken<'_>,
     handler: u8,
-    args: [i32; ANSWER_ARGS],
+    args: &[i32],
     payload: AmPayload<'_>,
 ) -> Option<()> {
     token.claim("vector transfer").ok()?;
     let (class, target) = (MessageClass::Reply, token.source_target());
-    let message = AmMessage { class, target, handler, args: &args, payload };
+    let message = AmMessage { class, target, handler, args, payload };
     // Nothing is lost but where the network closes.
     let _sent = token.send::<M>(&message, Flags::NONE);
     Some(())
@@ -140,21 +164,21 @@ fn answer<M: Mode>(
 
 fn done_arrived<M: Mode>(token: &RawToken<'_>, args: &[i32]) -> Option<()> {
     let &[slot, generation] = args else { return None };
-    ended::<M>(token, Ticket::of(slot, generation), |landing| {
-        matches!(landing, Landing::Nowhere).then_some(())
+    ended::<M>(token, Ticket::of(slot, generation), |flight| {
+        matches!(flight.landing, Landing::Nowhere).then_some(())
     })
 }
 
 fn data_arrived<M: Mode>(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) -> Option<()> {
     let &[slot, generation] = args else { return None };
-    ended::<M>(token, Ticket::of(slot, generation), |landing| land(landing, payload))
+    ended::<M>(token, Ticket::of(slot, generation), |flight| land(&flight.landing, payload))
 }
 
 /// Ends the flight that an answer is for.
 fn ended<M: Mode>(
     token: &RawToken<'_>,
     ticket: Ticket,
-    land: impl FnOnce(&Landing) -> Option<()>,
+    land: impl FnOnce(&Flight) -> Option<()>,
 ) -> Option<()> {
     let flights = &token.context.vis.flights;
     match flights.end(ticket, token.source_target(), land) {

@@ -25,12 +25,12 @@ pub(super) struct Fill {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
-const fn halves(word: usize) -> [i32; 2] {
+pub(super) const fn halves(word: usize) -> [i32; 2] {
     let word = word as u64;
     [(word as u32).cast_signed(), ((word >> 32) as u32).cast_signed()]
 }
 
-fn whole([low, high]: [i32; 2]) -> Option<usize> {
+pub(super) fn whole([low, high]: [i32; 2]) -> Option<usize> {
     let word = u64::from(low.cast_unsigned()) | u64::from(high.cast_unsigned()) << 32;
     usize::try_from(word).ok()
 }
@@ -73,7 +73,7 @@ impl RankContext {
         let (number, row) = self.begin(call)?;
         let counter = Arc::clone(&row.puts);
         let landing = Landing::Nowhere;
-        let ticket = self.vis.flights.launch(Flight { target, counter, landing });
+        let ticket = self.vis.flights.launch(Flight { call, target, counter, landing });
         let done = ticket.ok_or(Error::TooManyOperations { call }).and_then(|ticket| {
             let mut args = [0; FILL_ARGS];
             let (head, tail) = args.split_at_mut(FILL_ARGS - WORDS);

@@ -39,6 +39,8 @@ pub(crate) enum Landing {
 /// A packet on its way.
 #[derive(Debug)]
 pub(crate) struct Flight {
+    /// What the program called.
+    pub(crate) call: &'static str,
     /// Who answers.
     pub(crate) target: usize,
     /// Counts it.
@@ -96,7 +98,7 @@ impl Flights {
         &self,
         ticket: Ticket,
         source: usize,
-        land: impl FnOnce(&Landing) -> T,
+        land: impl FnOnce(&Flight) -> T,
     ) -> Option<T> {
         let flight = {
             let mut slots = self.open();
@@ -110,7 +112,7 @@ impl Flights {
             self.landing.fetch_add(1, Ordering::Relaxed);
             flight
         };
-        let landed = land(&flight.landing);
+        let landed = land(&flight);
         self.landing.fetch_sub(1, Ordering::Release);
         flight.counter.end(false);
         Some(landed)
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     fn flight(target: usize, counter: &Arc<OpCounter>) -> Flight {
-        Flight { target, counter: Arc::clone(counter), landing: Landing::Nowhere }
+        Flight { call: "test", target, counter: Arc::clone(counter), landing: Landing::Nowhere }
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl Row {
     }
 
     /// Its elements, each contiguous.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> + use<> {
         let row = *self;
         (0..row.count).map(move |at| {
             let step = |stride: isize| stride.cast_unsigned().wrapping_mul(at);

@@ -3,23 +3,16 @@
 use super::describe::{Shape, bad};
 use super::grid::Row;
 use super::list::Pieces;
-use super::memory::{self, Region};
+use super::memory;
 use super::send::VisOp;
 use crate::error::Error;
 use crate::rank::RankContext;
 
 impl RankContext {
-    /// The segment of an endpoint of this rank, by offset, for another that reaches it over the
-    /// network.
-    pub(super) fn own_segment(&self, endpoint: u16) -> Option<(Region, usize)> {
-        let own = self.transport.net()?.own_segment(endpoint)?;
-        Some((memory::segment(own.base.as_ptr(), own.len), own.len))
-    }
-
     /// Makes a transfer that needs no network: nothing to move, or a neighbour. `None`: it needs
     /// one.
     pub(crate) fn vis_here(&self, op: &VisOp<'_>, put: bool) -> Result<Option<()>, Error> {
-        if self.transport.is_remote(op.target) {
+        if self.transport.is_remote(op.target) || self.settings.segment_mode.is_everything() {
             return Ok(None);
         }
         self.check_vis(op, put)?;

@@ -52,6 +52,11 @@ impl Region {
         Self { first: 0, at: bytes.as_mut_ptr().expose_provenance(), len: bytes.len() }
     }
 
+    /// All of it.
+    pub(crate) const fn extent(&self) -> Extent {
+        Extent { at: self.first, len: self.len }
+    }
+
     /// Whether a range is in it.
     #[must_use]
     #[inline]

@@ -11,6 +11,9 @@
 //!
 //! A *fill* is one Short that says which range gets which byte ([`fill`]), answered like a packet.
 //!
+//! Packets of the segment mode EVERYTHING name addresses ([`own`]): what is not mapped there is
+//! refused, and the rank that asked says so.
+//!
 //! Operations are counted as puts and gets are (`rma::operations`). Lists and strides are used
 //! during the call alone.
 
@@ -27,6 +30,7 @@ mod here;
 pub(crate) mod list;
 pub(crate) mod memory;
 pub mod overlap;
+pub(crate) mod own;
 pub(crate) mod peer;
 pub(crate) mod send;
 pub(crate) mod state;

@@ -62,6 +62,7 @@ impl RankContext {
             row,
             counted,
             endpoint: op.endpoint(),
+            packs: op.peer.is_some() || self.goes_by_message(op.target, op.first_place()),
             packets: 0,
             began: false,
             group: Group::new(self.part_limits(op, put)),
@@ -124,6 +125,11 @@ impl RankContext {
         let remote = |Extent { at, len }: Extent| {
             let (target, offset) = (op.target, at as u64);
             let checked = match self.transport.is_remote(target) {
+                _ if self.transport.is_any_memory(offset) => {
+                    let inside = offset.checked_add(len as u64);
+                    let inside = inside.is_some_and(|end| end <= Place::MAX_LEN);
+                    inside.then_some(()).ok_or(OutsideSegment { target, offset, len })
+                }
                 true => self.transport.check_remote(self.rank_of(target), offset, len),
                 false => {
                     let segment = self.transport.segment(target).map_or(0, |segment| segment.len);
@@ -184,12 +190,17 @@ fn offset_of(place: usize) -> usize {
 }
 
 impl VisOp<'_> {
-    fn endpoint(&self) -> u16 {
+    /// Where some byte of the other side is.
+    fn first_place(&self) -> u64 {
         let place = match self.shape {
             Shape::Grid(grid) => Some(grid.remote),
             Shape::Lists { remote, .. } => remote.runs().next().map(|run| run.at),
         };
-        place.map_or(0, |place| Place::of(place as u64).endpoint)
+        place.map_or(0, |place| place as u64)
+    }
+
+    fn endpoint(&self) -> u16 {
+        Place::of(self.first_place()).endpoint
     }
 }
 
@@ -203,6 +214,8 @@ struct Sending<'a, M: Mode> {
     counted: i32,
     /// Of the target's endpoints the one whose segment it is.
     endpoint: u16,
+    /// Every byte travels in a packet.
+    packs: bool,
     packets: u32,
     /// Something was sent, so that it can no longer be declined.
     began: bool,
@@ -231,7 +244,7 @@ impl<M: Mode> Sending<'_, M> {
         let (total, rule) = (grid.total(), self.context.vis.rule);
         let room = ROOM.saturating_sub(wire::grid_len(grid));
         let short = self.short(grid);
-        let alone = self.op.peer.is_none();
+        let alone = !self.packs;
         let there = grid.extent(true).filter(|there| there.len == total);
         let one = there.filter(|_| self.put && rule.gathers && alone);
         let fits = grid.element <= rule.most(self.put);
@@ -314,10 +327,10 @@ impl<M: Mode> Sending<'_, M> {
         remote: &List<'_>,
         short: Short,
     ) -> Result<Outcome, Error> {
-        let most = match (self.op.peer, short.packs(ROOM)) {
-            (Some(_), _) => usize::MAX,
-            (None, true) => self.context.vis.rule.most(self.put),
-            (None, false) => 0,
+        let most = match (self.packs, short.packs(ROOM)) {
+            (true, _) => usize::MAX,
+            (false, true) => self.context.vis.rule.most(self.put),
+            (false, false) => 0,
         };
         let segment = self.context.transport.segment(self.op.target).map_or(0, |one| one.len);
         let attached = self.endpoint == 0 && segment > 0;
@@ -432,7 +445,7 @@ impl<M: Mode> Sending<'_, M> {
         };
         self.filled(room.with(size, write))?;
         let counter = Arc::clone(if self.put { &self.row.puts } else { &self.row.gets });
-        let ticket = context.vis.flights.launch(Flight { target, counter, landing });
+        let ticket = context.vis.flights.launch(Flight { call, target, counter, landing });
         let ticket = ticket.ok_or(Error::TooManyOperations { call })?;
         let outcome = self.send(ticket, form, len, room.payload(size));
         match outcome {

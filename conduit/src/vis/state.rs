@@ -14,12 +14,14 @@ pub(super) const DONE: u8 = 74;
 pub(super) const DATA: u8 = 75;
 pub(super) const PEER: u8 = 76;
 pub(super) const FILL: u8 = 77;
+pub(super) const REFUSED: u8 = 78;
 /// Arguments of each.
 pub(super) const PUT_ARGS: usize = 6;
 pub(super) const GET_ARGS: usize = 5;
 pub(super) const ANSWER_ARGS: usize = 2;
 pub(super) const PEER_ARGS: usize = 3;
 pub(super) const FILL_ARGS: usize = 8;
+pub(super) const REFUSED_ARGS: usize = 7;
 
 /// Bytes of a packet: with its description, and without in an answer.
 pub(super) const ROOM: usize = max_medium(PUT_ARGS);

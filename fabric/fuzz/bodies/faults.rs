@@ -17,7 +17,8 @@ pub(crate) fn run(text: &str) {
         };
         let faults = FaultPlan::new(script);
         assert!(faults.datagram().copies <= 2);
-        let _ = (faults.refuse_registration(), faults.queue_pair_ready(), faults.need_clock());
+        let _ =
+            (faults.refuse_registration(1 << 20), faults.queue_pair_ready(), faults.need_clock());
         let age = faults.age(Instant::now()) + Duration::from_secs(1);
         let _ = (
             faults.port_is_down("soft0", 1, age),

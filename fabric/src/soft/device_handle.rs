@@ -156,7 +156,7 @@ impl Device for DeviceHandle {
         if len > CAPS.max_mr_size {
             return refuse(format!("{len} bytes, at most {}", CAPS.max_mr_size));
         }
-        if self.faults.plan.refuse_registration() {
+        if self.faults.plan.refuse_registration(len) {
             let source = io::Error::from_raw_os_error(libc::ENOMEM);
             return Err(Error::os(self.name(), format!("register {len} bytes"), source));
         }

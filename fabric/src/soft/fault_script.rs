@@ -17,6 +17,7 @@
 //! | `port-down=DEVICE:PORT@T+D` | the port is down from T after opening, for D (without `+D` for ever) |
 //! | `kill-qp=Nth@T` | the Nth reliable queue pair that becomes ready to send fails T after that |
 //! | `register-fail=Nth` or `Nth+` | the Nth registration is refused, or all from it on |
+//! | `register-max=N` | of more than N bytes (`K`, `M` behind it) no memory is registered, as under a limit of pinned memory |
 //! | `partition=WHOM@T+D` | from T, for D, nothing goes to or comes from `all`, an address, or a prefix `a.b.c.d/n` |
 //! | `atomics=none` or `device` | the devices have no atomics, or such that are atomic only to each other |
 //! | `death=T` | at T everything is closed as if the process had died; the device reports that it is gone |
@@ -71,6 +72,7 @@ pub struct FaultScript {
     port_down: Vec<(String, u8, Window)>,
     kill_qp: Vec<(u32, Duration)>,
     register_fail: Vec<(u32, bool)>,
+    register_max: Option<u64>,
     /// Whom it cuts off; `None`: everybody.
     partition: Vec<(Option<IpNet>, Window)>,
     /// At most; `None`: what they have.
@@ -141,6 +143,7 @@ impl FaultScript {
                 let text = value.text.trim_end_matches('+');
                 self.register_fail.push((Text { text, ..value }.ordinal()?, onward));
             }
+            "register-max" => self.register_max = Some(value.bytes()?),
             "partition" => {
                 let (whom, when) = value.split('@');
                 let needs = "WHOM@TIME, as all@1s or 10.0.0.0/8@1s+200ms";
@@ -157,7 +160,7 @@ impl FaultScript {
             "death" => self.death = Some(value.duration()?),
             _ => {
                 let known = "seed, drop-ud, dup-ud, delay-ud, delay-write, port-down, kill-qp, \
-                             register-fail, partition, atomics, death";
+                             register-fail, register-max, partition, atomics, death";
                 return Err(Text { text: key, at }.problem(&format!("one of {known}")));
             }
         }
@@ -211,6 +214,19 @@ impl<'a> Text<'a> {
     fn number<T: std::str::FromStr>(self, what: &str) -> Result<T, ScriptError> {
         let digits = !self.text.is_empty() && self.text.bytes().all(|byte| byte.is_ascii_digit());
         self.text.parse().ok().filter(|_| digits).ok_or_else(|| self.problem(what))
+    }
+
+    fn bytes(self) -> Result<u64, ScriptError> {
+        let digits = self.text.trim_end_matches(['K', 'M']);
+        let unit = match self.text.get(digits.len()..) {
+            Some("") => Some(1),
+            Some("K") => Some(1 << 10),
+            Some("M") => Some(1 << 20),
+            _ => None,
+        };
+        let needs = "a number of bytes, as 4096, 64K or 1M";
+        let number: u64 = Text { text: digits, ..self }.number(needs)?;
+        unit.and_then(|unit| number.checked_mul(unit)).ok_or_else(|| self.problem(needs))
     }
 
     /// At most four digits after the point, so that nothing is lost.
@@ -347,11 +363,12 @@ impl FaultPlan {
         (self.roll() < share).then_some(delay)
     }
 
-    /// Whether the next registration is refused.
-    pub fn refuse_registration(&self) -> bool {
+    /// Whether the next registration, of `len` bytes, is refused.
+    pub fn refuse_registration(&self, len: u64) -> bool {
         let number = self.registrations.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let hit = |&(which, onward): &(u32, bool)| number == which || onward && number > which;
         self.script.register_fail.iter().any(hit)
+            || self.script.register_max.is_some_and(|most| len > most)
     }
 
     /// What the atomics of the devices are atomic to.
@@ -423,7 +440,9 @@ mod tests {
         assert_eq!([99, 100, 149, 150].map(down), [false, true, true, false]);
         assert!(!faults.port_is_down("soft1", 1, 120 * MS));
         assert!(!faults.port_is_down("soft0", 2, 120 * MS));
-        assert_eq!([(); 4].map(|()| faults.refuse_registration()), [false, false, true, false]);
+        assert_eq!([(); 4].map(|()| faults.refuse_registration(1)), [false, false, true, false]);
+        let limited = FaultPlan::new(FaultScript::parse("register-max=4K").unwrap());
+        assert!(limited.refuse_registration(4097) && !limited.refuse_registration(4096));
         assert_eq!([(); 3].map(|()| faults.queue_pair_ready()), [None, Some(10 * MS), None]);
         let cut = |ip: &str, age| faults.is_unreachable(ip.parse().unwrap(), age * MS);
         assert!(cut("10.9.9.9", 1000) && !cut("11.0.0.1", 1000) && !cut("10.9.9.9", 2000));
@@ -452,6 +471,7 @@ mod tests {
             ("port-down=soft0:1", 11, "DEVICE:PORT"),
             ("kill-qp=0th", 9, "position"),
             ("register-fail=3zz", 15, "3zz"),
+            ("register-max=3G", 14, "3G"),
             ("partition=me@1s", 11, "\"me\""),
             ("partition=1.2.3.4/33@1s", 11, "1.2.3.4/33"),
             ("partition=all@1s+x", 18, "\"x\""),
@@ -502,14 +522,14 @@ mod tests {
 
         #[test]
         fn any_words_are_judged(words in prop::collection::vec(
-            ("seed|drop-ud|dup-ud|delay-ud|port-down|kill-qp|register-fail|partition|death",
+            ("seed|drop-ud|dup-ud|delay-ud|port-down|kill-qp|register-fail|register-max|partition|death",
              "[0-9]{1,10}(ms|s|%|th|\\.[0-9]%)?([@+:/][0-9a-z.]{1,6}){0,3}"), 0..6))
         {
             let text: Vec<String> = words.iter().map(|(k, v)| format!("{k}={v}")).collect();
             if let Ok(script) = FaultScript::parse(&text.join(" ")) {
                 let faults = FaultPlan::new(script);
                 let age = Duration::from_secs(5);
-                let _ = (faults.datagram(), faults.refuse_registration(), faults.is_dead(age));
+                let _ = (faults.datagram(), faults.refuse_registration(4096), faults.is_dead(age));
                 let _ = faults.is_unreachable("10.0.0.1".parse().unwrap(), age);
             }
         }

@@ -24,6 +24,8 @@ macro_rules! functions {
             $(pub(crate) $field: $kind,)*
             /// All used GID entries of a device in one call; since version 1.11 of the interface.
             pub(crate) query_gid_table: Option<QueryGidTable>,
+            /// What has to be done for children; since version 1.13 of the interface.
+            pub(crate) is_fork_initialized: Option<IsForkInitialized>,
         }
 
         impl Library {
@@ -39,6 +41,10 @@ macro_rules! functions {
                         // SAFETY: as above.
                         unsafe { std::mem::transmute::<NonNull<c_void>, QueryGidTable>(found) }
                     }),
+                    is_fork_initialized: handle.symbol(&name, c"ibv_is_fork_initialized", c"IBVERBS_1.13").ok().map(|found| {
+                        // SAFETY: as above.
+                        unsafe { std::mem::transmute::<NonNull<c_void>, IsForkInitialized>(found) }
+                    }),
                     name,
                 })
             }
@@ -48,6 +54,8 @@ macro_rules! functions {
 
 pub(crate) type QueryGidTable =
     unsafe extern "C" fn(*mut ffi::Context, *mut ffi::GidEntry, usize, u32, usize) -> isize;
+
+pub(crate) type IsForkInitialized = unsafe extern "C" fn() -> c_int;
 
 functions! {
     fork_init = c"ibv_fork_init" (c"IBVERBS_1.1"): unsafe extern "C" fn() -> c_int;

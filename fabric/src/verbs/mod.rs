@@ -27,6 +27,7 @@ mod tests;
 mod xrc;
 mod xrc_functions;
 
+use std::ffi::c_int;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -44,14 +45,26 @@ use library::Library;
 /// devices cannot be listed.
 pub fn open(library: Option<&Path>) -> Result<Arc<dyn Fabric>, Error> {
     let library = Arc::new(Library::open(library)?);
-    // Before any other call. From Linux 5.12 on the library finds that children get copies of
-    // pinned pages and does nothing more; on older kernels it keeps registered pages out of
-    // children. A refusal leaves things as they were: a fork then still works for a child that only
-    // executes a program, which is all that the project does. SAFETY: no arguments.
-    let _refused = unsafe { (library.fork_init)() };
+    be_ready_for_forks(&library);
     let mut verbs = Verbs::list(library)?;
     verbs.devices = (0..verbs.count).map(|index| verbs.describe(index)).collect();
     Ok(Arc::new(verbs))
+}
+
+/// Before any other call. From Linux 5.12 on children get copies of pinned pages. The library knows,
+/// but once it is told to, it keeps registered pages out of children all the same, at a system call
+/// for each registration and, of memory that was unmapped meanwhile, many at its end: it is told
+/// only where the kernel needs that. A refusal leaves things as they were: a fork then still works
+/// for a child that only executes a program, which is all that the project does.
+fn be_ready_for_forks(library: &Library) {
+    /// `IBV_FORK_UNNEEDED`.
+    const UNNEEDED: c_int = 2;
+    // SAFETY: no arguments.
+    let known = library.is_fork_initialized.map(|ask| unsafe { ask() });
+    if known != Some(UNNEEDED) {
+        // SAFETY: no arguments.
+        let _refused = unsafe { (library.fork_init)() };
+    }
 }
 
 /// The fabric of one library, with what `ibv_get_device_list` gave.

@@ -24,7 +24,8 @@ struct Row {
 
 impl Row {
     fn of(slot: &Slot) -> Self {
-        let timers = || Cause::ALL.iter().map(|cause| (*cause, slot.timer(*cause)));
+        let waits = || Cause::ALL.iter().filter(|cause| cause.is_wait());
+        let timers = || waits().map(|cause| (*cause, slot.timer(*cause)));
         let mut stalls: Vec<(Cause, Timer)> =
             timers().filter(|(cause, timer)| cause.is_stall() && timer.count > 0).collect();
         stalls.sort_by_key(|(_, timer)| std::cmp::Reverse(timer.sum));
@@ -41,11 +42,11 @@ impl Row {
 }
 
 /// The table. `hosts`: of the ranks.
-pub(super) fn text(slots: &[Option<Slot>], hosts: &[&str]) -> String {
+pub(super) fn text(slots: &[Option<Slot>], hosts: &[String]) -> String {
     let rows: Vec<Option<Row>> = slots.iter().map(|slot| slot.as_ref().map(Row::of)).collect();
     let mut lines = vec![HEAD.map(str::to_owned).to_vec()];
     for (rank, row) in rows.iter().enumerate() {
-        let host = hosts.get(rank).copied().unwrap_or("?");
+        let host = hosts.get(rank).map_or("?", String::as_str);
         lines.push(cells(rank, host, row.as_ref()));
     }
     let mut text = "statistics".to_owned();
@@ -184,7 +185,8 @@ mod tests {
             slot(700, 5_100, second, 0),
             None,
         ];
-        let text = text(&slots, &["n0", "n0", "host-one", "host-one", "n2"]);
+        let hosts = ["n0", "n0", "host-one", "host-one", "n2"].map(str::to_owned);
+        let text = text(&slots, &hosts);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 1 + 1 + 5 + 3, "{text}");
         assert!(lines[4].contains("GET_AMREQ_CREDIT_STALL 2 (0.500 s)"), "{text}");
@@ -201,8 +203,11 @@ mod tests {
     #[test]
     fn ranks_that_are_alike_have_no_outlier() {
         let slots = [slot(10, 10, 1_000, 0), slot(11, 10, 1_100, 0)];
-        assert!(text(&slots, &["a", "a"]).ends_with("no rank differs much from the others"));
-        assert!(text(&[None], &["a"]).contains("nothing recorded"));
+        assert!(
+            text(&slots, &["a", "a"].map(str::to_owned))
+                .ends_with("no rank differs much from the others")
+        );
+        assert!(text(&[None], &["a".to_owned()]).contains("nothing recorded"));
         assert!(!text(&[], &[]).is_empty());
     }
 }

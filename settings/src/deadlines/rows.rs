@@ -38,6 +38,10 @@ deadlines! {
         MEET_MOST = "bootstrap.process-manager.meet-most", ms(20), "Longest such pause.";
         MPI_EAGER = "bootstrap.mpi.eager", ms(1),
             "A rank in a collective call of MPI polls without sleeping.";
+        TRACE_CONNECT = "bootstrap.trace.connect", secs(2),
+            "A rank of another launcher connects to ours, to leave what it has recorded.";
+        TRACE_STEP = "bootstrap.trace.step", secs(5),
+            "A step of that: the next bytes go, or come.";
         MPI_WATCH = "bootstrap.mpi.watch", ms(20),
             "Between two checks of a rank in a collective call of MPI whether the end of the job \
              is decided.";
@@ -127,6 +131,9 @@ deadlines! {
 
     /// The launcher.
     launcher {
+        GATHER_SLICE = "launcher.gather-slice", ms(50),
+            "Between two checks whether the job is over, for who gathers traces of ranks that \
+             another launcher starts.";
         PROGRESS = "launcher.progress", ms(500), "A start that takes longer shows its progress.";
         ASK = "process-manager.ask", secs(5),
             "The launcher waits for another launcher (mpirun, srun) to say what it is.";

@@ -66,7 +66,8 @@ group! { LIMITS "Protocol limits and resources" {
         "Bounce buffers for sends; 0 means GASNET_NETWORKDEPTH_TOTAL.";
 } without effect {
     Obsolete GASNET_PUTINMOVE_LIMIT => "Most data that a request for registration carries along.",
-        "segments are registered as a whole, so there are no such requests";
+        "no rank asks another to register: what is not registered is reached by messages with the \
+         data";
     Refused GASNET_RATOMICBUF_COUNT("0") => "Buffers for results of atomics.",
         "results of atomics come into the buffers for sends, which GASNET_BBUF_COUNT bounds";
 }}

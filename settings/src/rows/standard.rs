@@ -67,6 +67,11 @@ group! { MEMORY "Memory, threads and shared memory" {
     GASNET_MAX_SEGSIZE: MemSpec { per: true, min: PAGE }, Value("0.85/H") =>
         "Greatest segment of a rank: a size or a part of the physical memory, for each rank (/P, \
          also without a suffix) or for all ranks of a host together (/H).";
+    GASNET_SEGMENT_MODE: Enum(&["FAST", "LARGE", "EVERYTHING"]),
+        Computed("what the program was compiled for, else FAST") =>
+        "Which memory other ranks reach, the same for all ranks: the segment, registered as a \
+         whole (FAST); the segment, however large, by messages where adapters cannot register it \
+         (LARGE); all memory (EVERYTHING), for programs that were compiled for it.";
     GASNET_MAX_THREADS: Int { min: 1, max: 65_535 }, Value("256") =>
         "What gex_System_QueryMaxThreads answers in programs with threads, at most 256: how many \
          threads of a rank a program may let use the library at the same time. The library itself \

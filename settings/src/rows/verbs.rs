@@ -127,7 +127,8 @@ group! { PINNING "Registration of memory" {
         "Part of the memory that another network takes to be pinnable.", "set GASNET_PHYSMEM_MAX";
     Obsolete GASNET_FIREHOSE_M GASNET_FIREHOSE_R =>
         "Memory and regions that are pinned on behalf of other ranks.",
-        "segments are registered as a whole, so there are none; GASNET_FIREHOSE_MAXVICTIM_M and \
+        "no rank pins for others: what is not registered is reached by messages; \
+         GASNET_FIREHOSE_MAXVICTIM_M and \
          GASNET_FIREHOSE_MAXVICTIM_R bound what a rank pins for itself";
     Obsolete GASNET_FIREHOSE_TABLE_SCALE => "Size of hash tables of regions.",
         "regions are found by order, without a table";

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use bootstrap::collective::{self, Bytes};
+use bootstrap::rank::MAX_RANKS;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use spawner_ssh::Ssh;
@@ -225,11 +226,9 @@ impl Common {
     /// Reads what [`encode`] wrote and checks what it says about ranks and hosts; the host of every
     /// rank comes with it.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, Vec<u32>), String> {
-        /// More ranks than anybody starts; keeps a broken message from taking all memory.
-        const MAX_RANKS: u64 = 1 << 24;
         let common: Self = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
         let ranks: u64 = common.runs.iter().map(|(_, count)| u64::from(*count)).sum();
-        if ranks == 0 || ranks > MAX_RANKS || common.argv.is_empty() {
+        if ranks == 0 || ranks > MAX_RANKS.into() || common.argv.is_empty() {
             return Err(format!("a job of {ranks} ranks and {} words", common.argv.len()));
         }
         if let Some((host, _)) = common.runs.iter().find(|(host, _)| *host >= common.hosts) {

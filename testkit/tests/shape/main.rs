@@ -29,6 +29,7 @@ const CONDUIT: &graph::Layers = &[
         "handler_index",
         "identity",
         "mode",
+        "segment_mode",
         "settings",
         "installed",
         "call_state",

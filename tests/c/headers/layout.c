@@ -29,7 +29,15 @@ template <class A> struct same<A, A> { static const bool value = true; };
 #if GASNET_SEQ + GASNET_PARSYNC + GASNET_PAR != 1
 #error "the chosen mode is 1 and the others are not defined"
 #endif
-#if GASNET_SEGMENT_FAST != 1 || defined(GASNET_SEGMENT_LARGE) || defined(GASNET_SEGMENT_EVERYTHING)
+#if defined(WANT_EVERYTHING)
+#if GASNET_SEGMENT_EVERYTHING != 1 || defined(GASNET_SEGMENT_LARGE) || defined(GASNET_SEGMENT_FAST)
+#error "segment"
+#endif
+#elif defined(WANT_LARGE)
+#if GASNET_SEGMENT_LARGE != 1 || defined(GASNET_SEGMENT_EVERYTHING) || defined(GASNET_SEGMENT_FAST)
+#error "segment"
+#endif
+#elif GASNET_SEGMENT_FAST != 1 || defined(GASNET_SEGMENT_LARGE) || defined(GASNET_SEGMENT_EVERYTHING)
 #error "segment"
 #endif
 #if GASNET_NDEBUG != 1 || defined(GASNET_DEBUG) || defined(GASNET_TRACE) || defined(GASNET_STATS) ||                 \

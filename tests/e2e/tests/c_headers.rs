@@ -241,6 +241,11 @@ fn values_types_layouts_and_conditions_hold() {
     for &way in ways() {
         for mode in MODES {
             assert_compiles(way, mode, &source);
+            for segment in ["LARGE", "EVERYTHING"] {
+                let chosen = format!("#define GASNET_SEGMENT_{segment}\n#define WANT_{segment}\n");
+                let config = "#include <gasnet_config.h>\n";
+                assert_compiles(way, mode, &format!("{chosen}{config}{source}"));
+            }
         }
     }
 }

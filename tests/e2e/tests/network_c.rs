@@ -86,6 +86,47 @@ fn every_program_passes_in_every_mode() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// Every operation, size and place of `matrix.c` over two rails, with fences and stripes, and over a
+/// network that loses, doubles and delays datagrams and cuts a rank off for a moment.
+#[test]
+fn every_size_from_every_place_arrives_over_rails_and_faults() {
+    const RAILS: [(&str, &str); 2] =
+        [("GASNET_IBV_SOFT_DEVICES", "2"), ("GASNET_IBV_MAX_HCAS", "2")];
+    const FENCED: [(&str, &str); 3] = [
+        ("GASNET_USE_FENCED_PUTS", "1"),
+        ("GASNET_PUT_STRIPE_SZ", "4"),
+        ("GASNET_GET_STRIPE_SZ", "4"),
+    ];
+    if !build::ready() {
+        return;
+    }
+    let faults = |seed: usize| {
+        let text = format!(
+            "seed={seed} drop-ud=20% dup-ud=20% delay-ud=2ms@30%; 1: partition=all@300ms+40ms"
+        );
+        [("GASNET_IBV_SOFT_FAULTS", text), ("GASNET_CONNECT_STATIC", "0".to_owned())]
+    };
+    let owned = |list: &[(&'static str, &str)]| -> Vec<(&'static str, String)> {
+        list.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+    };
+    let seeds = if all_requested() { 6 } else { 2 };
+    let mut ways = vec![owned(&RAILS), owned(&[&RAILS[..], &FENCED].concat())];
+    ways.extend((1..=seeds).map(|seed| {
+        let rails = if seed % 2 == 0 { owned(&RAILS) } else { Vec::new() };
+        rails.into_iter().chain(faults(seed)).collect()
+    }));
+    let most = if all_requested() { "1048579" } else { "65537" };
+    for (turn, variables) in ways.iter().enumerate() {
+        let program = build::built("matrix", MODES[turn % MODES.len()], KINDS[turn % 2]);
+        let tree = launcher(["-n", "2"]).arg(program).arg(most);
+        let tree = variables.iter().fold(tree, |tree, (name, value)| tree.env(name, value));
+        let tree = neighbourhoods(tree, 1).deadline("C program over the network", 2 * BOUND);
+        let outcome = tree.run();
+        assert_eq!(fault("matrix", &outcome), None, "{variables:?}: {}", outcome.err());
+        assert!(outcome.out().contains(" cells\n"), "{}", outcome.out());
+    }
+}
+
 #[test]
 fn no_atomic_is_lost_between_neighbours_remote_ranks_and_their_threads() {
     if !build::ready() {

@@ -36,6 +36,7 @@ fn jobs() -> Vec<Step> {
             format!("{verbs} {variables} $programs/gasnetrun_ibv -n 2 $programs/{program}");
         step(name, 60, &command)
     };
+    let remap = if all_requested() { "remap 20 2" } else { "remap 4 2" };
     let mut steps = vec![
         step(
             "the choice falls on verbs by itself",
@@ -50,7 +51,7 @@ fn jobs() -> Vec<Step> {
         job("strided puts over both devices", "GASNET_IBV_MAX_HCAS=2", "bench_vis 1 1 8192")
             .shows("gather_us"),
         // Its pages are pinned: a stale registration would send old bytes.
-        job("memory that comes and goes", "GASNET_USE_ODP=0 GASNET_FIREHOSE_VERBOSE=1", "remap 4 2")
+        job("memory that comes and goes", "GASNET_USE_ODP=0 GASNET_FIREHOSE_VERBOSE=1", remap)
             .shows("all bytes as they were put")
             .shows("registered memory outside segments"),
     ];

@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use testkit::apart::{neighbourhoods, ranks};
 use testkit::process::send;
+use testkit::report::skip;
 use testkit::{Outcome, Tree, binary, launcher};
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -251,10 +252,134 @@ fn what_cannot_be_traced_is_refused_before_anything_starts() {
     let outcome = traced(&["--trace", "/nowhere/job.json"], 2, "ring").run();
     outcome.expect(125);
     assert_said(&outcome, "--trace /nowhere/job.json: cannot write it");
-    let outcome =
-        traced(&["--spawner=mpi", "--stats"], 2, "ring").env("MPIRUN_CMD", "true %N %C").run();
-    outcome.expect(2);
-    assert_said(&outcome, "GASNET_TRACEFILE");
+}
+
+/// A traced job of 3 ranks that another launcher starts, called by `template`.
+fn elsewhere(file: &str, template: &str) -> Outcome {
+    traced(&["-spawner=pmi", "--trace", file, "--stats"], 3, "ring")
+        .env("PMIRUN_CMD", template)
+        .env("GASNET_QUIET", "1")
+        .run()
+}
+
+fn is_here(program: &str) -> bool {
+    let path = settings::variable("PATH").unwrap_or_default();
+    let here = std::env::split_paths(&path).any(|directory| directory.join(program).is_file());
+    if !here {
+        skip("traces of ranks of another launcher", &format!("no {program} here"));
+    }
+    here
+}
+
+fn assert_gathered(path: &Path, outcome: &Outcome) {
+    outcome.expect(0);
+    let timeline = Timeline::read(path);
+    for rank in 0..3 {
+        for name in ["init begins", "Short request to", "step", "exit"] {
+            assert!(timeline.has(rank, name), "rank {rank} has no {name}");
+        }
+    }
+    assert!(timeline.arrows() >= 200, "{} arrows", timeline.arrows());
+    assert_eq!(timeline.whole["otherData"]["ranks without records"], 0);
+    assert_said(outcome, "statistics");
+    assert!(!outcome.err().contains("nothing recorded"), "{}", outcome.err());
+}
+
+#[test]
+fn ranks_of_another_launcher_write_into_the_memory_of_ours() {
+    if !is_here("mpiexec.hydra") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("job.json");
+    let outcome = elsewhere(path.to_str().expect("a plain path"), "mpiexec.hydra -n %N %C");
+    assert_gathered(&path, &outcome);
+}
+
+#[test]
+fn ranks_that_do_not_see_that_memory_leave_theirs_over_a_connection() {
+    let unshares = std::process::Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc", "true"])
+        .status()
+        .is_ok_and(|status| status.success());
+    if !is_here("mpiexec.hydra") {
+        return;
+    }
+    if !unshares {
+        skip("ranks that do not see the launcher", "no space of processes of their own");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("job.json");
+    // In a space of processes of their own the launcher has no number.
+    let template = "unshare --pid --fork --mount-proc mpiexec.hydra -n %N %C";
+    let outcome = elsewhere(path.to_str().expect("a plain path"), template);
+    assert_gathered(&path, &outcome);
+}
+
+#[test]
+fn ranks_of_another_launcher_that_leave_nothing_are_named() {
+    if !is_here("mpiexec.hydra") {
+        return;
+    }
+    let outcome = launcher(["-spawner=pmi", "--stats", "-n", "2", "/bin/true"])
+        .env("PMIRUN_CMD", "mpiexec.hydra -n %N %C")
+        .deadline("plain job of another launcher", BOUND)
+        .run();
+    outcome.expect(0);
+    assert_said(&outcome, "nothing came from these ranks");
+    assert_said(&outcome, ": 0 1");
+}
+
+/// Whether the statistics of a rank count something.
+fn counts(stats: &str, name: &str) -> bool {
+    let number = |line: &str| line.split_whitespace().nth(3).and_then(|n| n.parse::<u64>().ok());
+    let mut lines = stats.lines().filter(|line| line.split_whitespace().nth(2) == Some(name));
+    lines.any(|line| number(line) > Some(0))
+}
+
+#[test]
+fn connections_fences_threads_and_the_registration_cache_are_counted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pattern = directory.path().join("stats-%");
+    let tree = traced(&[], 2, "remap").args(["1", "2"]);
+    let outcome = neighbourhoods(tree, 1)
+        .env("GASNET_STATSFILE", pattern.to_str().expect("a plain path"))
+        .env("GASNET_CONNECT_STATIC", "0")
+        .env("GASNET_USE_FENCED_PUTS", "1")
+        .env("GASNET_SND_THREAD", "1")
+        .env("GASNET_FIREHOSE_MAXVICTIM_R", "4")
+        .deadline("counted job", BOUND)
+        .run();
+    outcome.expect(0);
+    let read = |rank: u32| {
+        std::fs::read_to_string(directory.path().join(format!("stats-{rank}"))).expect("statistics")
+    };
+    let both = [read(0), read(1)].join("\n");
+    let mut names = vec![
+        "CONN_DYNAMIC",
+        "CONN_REP",
+        "POST_SR",
+        "POST_SR_SPLIT",
+        "SND_REAP",
+        "SND_REAP_THR",
+        "RDMA_PUT_ZEROCP",
+        "RDMA_GET_ZEROCP",
+    ];
+    let cache =
+        ["HIT", "PIN", "UNPIN", "EVICT", "UNMAP", "MOVE"].map(|one| format!("FIREHOSE_{one}"));
+    if counts(&both, "FIREHOSE_PIN") {
+        names.extend(cache.iter().map(String::as_str));
+    } else {
+        skip("counters of the registration cache", "no userfaultfd here");
+    }
+    for name in names {
+        assert!(counts(&both, name), "{name} is not counted: {both}");
+    }
+    // One rank asks, or both do at once.
+    assert!(counts(&both, "CONN_TIME_ACTV"), "{both}");
+    let answered = ["CONN_TIME_PASV", "CONN_TIME_A2P"].map(|name| counts(&both, name));
+    assert!(answered.contains(&true), "{both}");
 }
 
 #[test]

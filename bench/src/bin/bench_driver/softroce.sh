@@ -3,8 +3,12 @@ set -u -o pipefail
 programs=$1 latencies=$2 pairs=$3
 export GASNET_SUPERNODE_MAXSIZE=1 GASNET_IBV_FABRIC=verbs
 
-ours() { # ours KIND COUNT: the first pair of a job warms up
-    "$programs/gasnetrun_ibv" -n 2 -c 1 "$programs/bench_net" "$1" 1 "$2" || exit 1
+ours() { # ours KIND COUNT [verbs]: the first pair of a job warms up
+    "$programs/gasnetrun_ibv" -n 2 -c 1 "$programs/bench_net" "$1" 1 "${@:2}" || exit 1
+}
+
+floods() { # floods COUNT: of puts and gets of 1 MB, 8 of them under way; the first sample warms up
+    "$programs/gasnetrun_ibv" -n 2 -c 1 "$programs/bench_outside" 1 "$1" floods || exit 1
 }
 
 strided() { # strided COUNT: of two samples the first warms up
@@ -57,7 +61,7 @@ for ((pair = 0; pair < latencies; pair++)); do
     ours atomic 1000 | grep fetch_add
     perftest write_lat_us 5 1 ib_write_lat -s 8 -n 2000
     perftest read_lat_us 5 1 ib_read_lat -s 8 -n 2000
-    ours small 1000
+    ours small 1000 verbs
 done
 for ((pair = 0; pair < pairs; pair++)); do
     for kind in RDMADISSEM AMDISSEM; do
@@ -66,7 +70,9 @@ for ((pair = 0; pair < pairs; pair++)); do
     # -b of perftest's bandwidth: MB/s with 2^20 bytes by default, so as decimal ones by and 125.
     perftest send_bw_mbps 4 1.048576 ib_send_bw -s 65536 -n 1000
     ours medium 1000
-    perftest write_bw_mbps 4 1.048576 ib_write_bw -s 1048576 -n 100
-    ours put 100
+    # As many under way as we have.
+    perftest write_bw_mbps 4 1.048576 ib_write_bw -s 1048576 -n 100 -t 8
+    floods 64
+    perftest read_bw_mbps 4 1.048576 ib_read_bw -s 1048576 -n 100 -t 8
     strided 20
 done

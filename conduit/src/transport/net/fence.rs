@@ -15,6 +15,7 @@ use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::plan::NetPlan;
 use super::post::{Reserve, Sent, Slots, Via};
 use super::rma::{OneSided, Piece, RESERVE};
+use crate::trace::{self, Counter};
 
 /// Words of the memory of a rail that fences use: the first is added to, the other, in a cache line
 /// of its own, takes results that nobody reads.
@@ -131,7 +132,10 @@ impl<'a> OneSided<'a> {
                 let sink = [own.own(SINK, 8)];
                 let data = Data::Gather(&sink);
                 match self.0.post(&slots, operation, data, &op, Some(end)) {
-                    Ok(Sent::Yes) => return Ok(()),
+                    Ok(Sent::Yes) => {
+                        trace::count(Counter::PostedSplit, 0);
+                        return Ok(());
+                    }
                     Ok(Sent::Full) => {}
                     Err(error) => {
                         piece.counter.end(false);

@@ -41,6 +41,8 @@ impl Members {
 pub(crate) struct Common {
     /// Largest segment that this rank can have.
     pub(crate) max_segment: u64,
+    /// Number of the segment mode, which all must have.
+    pub(crate) segment_mode: u8,
     /// Most ranks of a neighbourhood: all hosts must be cut alike.
     pub(crate) neighbourhood_max: u32,
 }

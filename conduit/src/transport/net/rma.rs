@@ -209,6 +209,7 @@ impl<'a> OneSided<'a> {
         {
             let end = OnComplete::Held { counter: Arc::clone(piece.counter), held };
             let sent = self.post(piece, to, Data::Gather(&parts), (true, None), end)?;
+            trace::count(Counter::PutZeroCopy, posted(sent, len));
             return Ok(posted(sent, len));
         }
         let len = len.min(BUFFER);
@@ -237,6 +238,7 @@ impl<'a> OneSided<'a> {
             self.held_parts(piece, (into.address(), into.left), true)
         } {
             let end = OnComplete::Held { counter, held };
+            trace::count(Counter::GetZeroCopy, len);
             (self.post(piece, from, Data::Gather(&parts), (true, None), end)?, len)
         } else {
             let len = into.left.min(BUFFER);

@@ -13,11 +13,23 @@ use super::memory::pool::SegmentMemory;
 use super::rail::Rail;
 use crate::transport::place::Place;
 
+/// Where the keys begin in what a rank says of its attached segment.
+const KEYS: usize = 20;
+
 /// What attach exchanged.
 #[derive(Debug)]
 struct Attached {
     own: SegmentMemory,
+    /// Adapters reach it.
+    keyed: bool,
     table: Shared,
+}
+
+impl Attached {
+    /// Whether adapters reach so many bytes from an address on.
+    fn covers(&self, address: usize, len: usize) -> bool {
+        self.keyed && self.own.covers(address, len)
+    }
 }
 
 /// Memory of this rank that the program bound to an endpoint.
@@ -67,14 +79,22 @@ impl Segments {
         }
     }
 
-    /// Bytes of what a rank says of its attached segment: address, length, a key for each rail.
+    /// Bytes of what a rank says of its attached segment: address, length, whether it has keys, a
+    /// key for each rail.
     pub(super) const fn record_len(rails: usize) -> usize {
-        16 + 4 * rails
+        KEYS + 4 * rails
+    }
+
+    /// Whether a rank has attached a segment that adapters cannot reach.
+    pub(super) fn is_keyless(&self, rank: Rank) -> bool {
+        let keyed = |record: &[u8]| record.get(16..KEYS).is_some_and(|word| word != [0; 4]);
+        let attached = self.attached(rank).is_some_and(|attached| attached.len > 0);
+        attached && !self.record(rank).is_some_and(keyed)
     }
 
     /// Once: what attach exchanged.
-    pub(super) fn attach(&self, own: SegmentMemory, table: Shared) {
-        let _ = self.attached.set(Attached { own, table });
+    pub(super) fn attach(&self, (own, keyed): (SegmentMemory, bool), table: Shared) {
+        let _ = self.attached.set(Attached { own, keyed, table });
     }
 
     fn record(&self, rank: Rank) -> Option<&[u8]> {
@@ -94,7 +114,7 @@ impl Segments {
     }
 
     fn attached_key(&self, rank: Rank, rail: usize) -> u32 {
-        let at = 16 + 4 * rail;
+        let at = KEYS + 4 * rail;
         let bytes = self.record(rank).and_then(|record| record.get(at..at + 4)?.try_into().ok());
         u32::from_ne_bytes(bytes.unwrap_or_default())
     }
@@ -240,7 +260,7 @@ impl Segments {
     #[inline]
     pub(super) fn own_key(&self, rail: (usize, &Rail), address: usize, len: usize) -> Option<u32> {
         let attached = self.attached.get();
-        if attached.is_some_and(|attached| attached.own.covers(address, len)) {
+        if attached.is_some_and(|attached| attached.covers(address, len)) {
             return Some(rail.1.segment_key());
         }
         let one = self.registered.iter().find(|one| one.memory.covers(address, len))?;
@@ -254,7 +274,7 @@ impl Segments {
 
     /// Whether devices can reach so many bytes from an address on.
     pub(super) fn covers(&self, address: usize, len: usize) -> bool {
-        self.attached.get().is_some_and(|attached| attached.own.covers(address, len))
+        self.attached.get().is_some_and(|attached| attached.covers(address, len))
             || self.registered.iter().any(|one| one.memory.covers(address, len))
     }
 }

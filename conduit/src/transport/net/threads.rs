@@ -29,6 +29,7 @@ use super::peer::Peer;
 use super::rail::{Rail, Turn};
 use super::settings::{PollMode, ThreadSettings};
 use crate::sys::block_signals;
+use crate::trace::{self, Counter};
 use crate::transport::message::Sink;
 
 pub(crate) type SharedSink = Arc<dyn Sink + Send + Sync>;
@@ -290,8 +291,13 @@ impl Progress {
                 Task::Receive(sink) => {
                     Receiver(&self.context).receive_on(*at, &**sink, Poll::All, locked)?
                 }
-                Task::Send if locked => self.context.reap_in_turn(*at)?,
-                Task::Send => self.context.reap_on(*at)?,
+                Task::Send => {
+                    let context = &self.context;
+                    let reaped =
+                        if locked { context.reap_in_turn(*at) } else { context.reap_on(*at) }?;
+                    trace::count_some(Counter::ReapedByThread, reaped);
+                    reaped
+                }
             };
         }
         if count > 0 {

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use ::settings::deadlines::net as deadlines;
 use bootstrap::{Bootstrap, Rank};
+use fabric::Region;
 use settings::log::RANK;
 use settings::{Env, say};
 
@@ -40,10 +41,12 @@ use super::{
 };
 use crate::error::Error as CallError;
 use crate::mode::Mode;
+use crate::segment_mode::SegmentMode;
 use crate::trace;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass, ReplyToken, Sink};
 use crate::transport::neighbours::Neighbours;
 use crate::transport::op_counter::OpCounter;
+use crate::transport::place::Place;
 
 /// Polls for completions before closing sleeps between them.
 const YIELDS: u32 = 20;
@@ -89,6 +92,7 @@ impl NetTransport {
     /// After a barrier of all ranks [`NetTransport::begin`] has to follow.
     pub(crate) fn start(
         (max_segment, neighbourhood_max): (u64, u32),
+        mode: SegmentMode,
         single: bool,
         neighbours: &Neighbours,
         (table, env): (&settings::Values, &Env),
@@ -110,8 +114,8 @@ impl NetTransport {
         settings.registration.locals = place.locals;
         settings.single = single && settings.needs_no_thread();
         single::tell_drivers(&settings, env);
-        let common = Common { max_segment, neighbourhood_max };
-        let (plan, max_segment) = open::plan(&settings, &members, common, services)?;
+        let common = Common { max_segment, neighbourhood_max, segment_mode: mode.number() };
+        let (plan, max_segment) = open::plan(&settings, &members, (common, mode), services)?;
         Ok(Some(Self::with_plan(settings, plan, max_segment, members, services)?))
     }
 
@@ -183,6 +187,7 @@ impl NetTransport {
     pub(crate) fn attach(
         &self,
         memory: SegmentMemory,
+        must: bool,
         services: &mut dyn Bootstrap,
     ) -> Result<(), Error> {
         let mut mine = [0; 8];
@@ -191,19 +196,40 @@ impl NetTransport {
         }
         let mut mine = mine.to_vec();
         mine.extend((memory.len as u64).to_ne_bytes());
-        for rail in &self.context.rails {
-            let mut key = 0;
-            if memory.len > 0 {
-                let _span = trace::registers(memory.len);
-                let region = memory.register(&*rail.device)?;
-                key = region.rkey();
-                let _ = rail.segment.set(region);
+        let regions = match self.register(memory) {
+            Err(error) if must => return Err(error),
+            regions => regions.unwrap_or_default(),
+        };
+        let keyed = regions.len() == self.context.rails.len();
+        mine.extend(u32::from(keyed).to_ne_bytes());
+        for (at, rail) in self.context.rails.iter().enumerate() {
+            let region = regions.get(at);
+            mine.extend(region.map_or(0, |region| region.rkey()).to_ne_bytes());
+            if let Some(region) = region {
+                let _ = rail.segment.set(Arc::clone(region));
             }
-            mine.extend(key.to_ne_bytes());
         }
         debug_assert_eq!(mine.len(), Segments::record_len(self.context.rails.len()));
-        self.context.segments.attach(memory, services.exchange(&mine)?);
+        self.context.segments.attach((memory, keyed), services.exchange(&mine)?);
         Ok(())
+    }
+
+    /// Registers a segment that has bytes with all rails, or with none.
+    fn register(&self, memory: SegmentMemory) -> Result<Vec<Arc<dyn Region>>, Error> {
+        if memory.len == 0 {
+            return Ok(Vec::new());
+        }
+        let register = |rail: &Rail| {
+            let _span = trace::registers(memory.len);
+            memory.register(&*rail.device)
+        };
+        self.context.rails.iter().map(register).collect()
+    }
+
+    /// Whether adapters cannot reach a place of a rank: its attached segment is registered with
+    /// none.
+    pub(crate) fn lacks_key(&self, rank: Rank, place: u64) -> bool {
+        Place::of(place).endpoint == 0 && self.context.segments.is_keyless(rank)
     }
 
     /// Attached segment of a remote rank, in its owner's addresses; `None` before attach.

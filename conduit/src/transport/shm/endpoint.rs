@@ -18,10 +18,14 @@ use super::shm_barrier::Progress;
 use super::spsc_ring::LANES;
 use crate::error::Error;
 use crate::mode::Mode;
+use crate::segment_mode::SegmentMode;
 use crate::settings::Settings;
 use crate::sys;
 use crate::transport::message::{Block, MessageClass};
 use crate::transport::neighbours::{Neighbours, Span};
+
+/// Where the number of the segment mode is in the fingerprint.
+const MODE: u64 = 0b11 << 4;
 
 /// A payload arena of this rank and the lock that threaded modes take.
 struct Payloads {
@@ -105,7 +109,7 @@ impl ShmTransport {
             lane_consumers: [const { Consumer::new() }; 2 * LANES],
             host,
         };
-        shm.agree_on_layout(services.rank_info().rank)?;
+        shm.agree_on_layout(services.rank_info().rank, settings.segment_mode)?;
         shm.announce_cpus();
         Ok(shm)
     }
@@ -124,13 +128,22 @@ impl ShmTransport {
         Ok((memory.ok_or_else(short)?, host))
     }
 
-    fn agree_on_layout(&self, rank: bootstrap::Rank) -> Result<(), Error> {
+    fn agree_on_layout(&self, rank: bootstrap::Rank, mode: SegmentMode) -> Result<(), Error> {
         // Algorithms that differ between ranks would wait for each other for ever, and destinations
         // would be misread.
         let (central, c) = (u64::from(self.central), u64::from(self.c_face));
         let mine = self.memory.layout.fingerprint() ^ central << 1 ^ c << 2;
+        let mine = mine & !MODE | u64::from(mode.number()) << MODE.trailing_zeros();
         let word = &self.memory.control().fingerprint;
         match word.compare_exchange(0, mine, Ordering::SeqCst, Ordering::SeqCst) {
+            Err(seen) if (seen ^ mine) & !MODE == 0 && seen != mine => {
+                let theirs = (seen & MODE) >> MODE.trailing_zeros();
+                let theirs = SegmentMode::name_of(u8::try_from(theirs).unwrap_or(u8::MAX));
+                let problem = format!(
+                    "{theirs} on another rank of the host, {mode} on rank {rank}; set it to the same on all ranks, and start one program"
+                );
+                Err(Error::Setting { name: "GASNET_SEGMENT_MODE", problem })
+            }
             Err(seen) if seen != mine => Err(Error::LayoutMismatch { rank, seen, mine }),
             _ => Ok(()),
         }

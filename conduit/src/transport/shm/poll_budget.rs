@@ -12,6 +12,8 @@ const FLOOD: u32 = 16;
 const BURST: u32 = 4;
 /// In a burst, a rank checks for messages to itself before each of so many requests.
 const CHECK_EVERY: u32 = 32;
+/// The same for requests that are traced: what comes with a check is dearer then.
+const TRACED_EVERY: u32 = 120;
 /// Checks of a burst after which a rank with a network polls, because a check does not see what the
 /// network has.
 const CHECKS: u32 = 5;
@@ -19,7 +21,10 @@ const CHECKS: u32 = 5;
 const ANY_THREAD: usize = 1;
 /// Below the number of the thread in [`PollBudget::unchecked`].
 const BITS: u32 = 8;
-const _: () = assert!(CHECK_EVERY >> BITS == 0);
+const _: () = assert!(CHECK_EVERY >> BITS == 0 && TRACED_EVERY >> BITS == 0);
+/// Above the number of a thread whose requests are traced: those of a burst must not go past the
+/// trace, so they find nothing granted where they look first.
+const TRACED: usize = 1 << (usize::BITS - BITS - 1);
 
 /// The calling thread, as tails and budgets name it.
 #[inline(always)]
@@ -75,10 +80,11 @@ impl PollBudget {
         has
     }
 
-    /// Whether this thread may send a request without a check; uses it up.
+    /// Whether this thread may send a request without a check, one that is `TRACED` or is not; uses
+    /// it up.
     #[inline(always)]
-    pub(super) fn take_one<M: Mode>(&self) -> bool {
-        self.take(me::<M>())
+    pub(super) fn take_one<M: Mode, const TRACED: bool>(&self) -> bool {
+        self.take(me::<M>() | if TRACED { self::TRACED } else { 0 })
     }
 
     /// Counts a request that was checked for; `false` when it should poll instead. In a burst a few
@@ -91,9 +97,10 @@ impl PollBudget {
             return false;
         }
         self.burst.store(burst.saturating_add(1), Ordering::Relaxed);
-        // While messages are traced each is checked for: those of a burst go past the trace.
-        if burst >= BURST && asymmetric && !trace::on(Category::Messages) {
-            self.grant(me::<M>(), CHECK_EVERY - 1);
+        if burst >= BURST && asymmetric {
+            let traced = trace::on(Category::Messages);
+            let (mark, every) = if traced { (TRACED, TRACED_EVERY) } else { (0, CHECK_EVERY) };
+            self.grant(me::<M>() | mark, every - 1);
         }
         true
     }
@@ -135,5 +142,7 @@ mod tests {
         budget.grant(7, CHECK_EVERY - 1);
         budget.end_burst();
         assert!(!budget.take(7));
+        budget.grant(7 | TRACED, 1);
+        assert!(!budget.take(7) && budget.take(7 | TRACED) && !budget.take(7 | TRACED));
     }
 }

@@ -201,13 +201,18 @@ impl ShmTransport {
     }
 
     /// Sends a Short request of a burst whose last check was not long ago, through this thread's
-    /// lane; `false` when that is not so.
+    /// lane; `false` when that is not so. `TRACED`: the caller traces it.
     #[inline(always)]
-    pub(crate) fn send_unchecked<M: Mode>(&self, local: usize, handler: u8, args: &[i32]) -> bool {
+    pub(crate) fn send_unchecked<M: Mode, const TRACED: bool>(
+        &self,
+        local: usize,
+        handler: u8,
+        args: &[i32],
+    ) -> bool {
         let Some(tail) = self.memory.tail(local, MessageClass::Request as usize) else {
             return false;
         };
-        if M::THREADED && !tail.is_of(me::<M>()) || !self.budget.take_one::<M>() {
+        if M::THREADED && !tail.is_of(me::<M>()) || !self.budget.take_one::<M, TRACED>() {
             return false;
         }
         self.budget.answered();

@@ -151,6 +151,9 @@ fn devices_are_listed_with_their_transport_or_the_kernel_is_blamed() {
         .collect();
     assert_eq!(names, [("fake_ib0", 2, true), ("fake_iw0", 1, false)]);
     assert_eq!(fake.get("forks"), 1);
+    // The kernel gives children copies of pinned pages.
+    fake.set("fork_status", 2);
+    assert_eq!((fake.fabric().devices().len(), fake.get("forks")), (2, 1));
     let text = fabric.open(7).expect_err("there is none").to_string();
     assert!(text.contains("no device 7"), "{text}");
     fake.set("open_errno", libc::EACCES.into());

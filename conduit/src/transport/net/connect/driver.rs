@@ -17,12 +17,13 @@ use fabric::{
 
 use super::fixed::{check, check_count, failure};
 use super::machine::{Action, Event};
+use super::notes::Note;
 #[cfg(test)]
 use super::table::Counters;
 use super::table::Table;
 use super::wire::{Context, Kind, MAX_PAYLOAD, Numbers, Packet};
 use super::{Error, Peers};
-use crate::trace::{self, Counter};
+use crate::trace::{self, Cause, Counter};
 use crate::transport::net::error::Error as NetError;
 use crate::transport::net::memory::pool::Pool;
 use crate::transport::net::settings::ConnectSettings;
@@ -238,7 +239,8 @@ struct Inner {
     /// The handle that a send buffer's datagram uses; it must live until the send is complete.
     users: Vec<Option<Arc<dyn AddressHandle>>>,
     handles: BTreeMap<Rank, Arc<dyn AddressHandle>>,
-    waiting: VecDeque<Packet>,
+    /// Packets and since when they wait for a buffer.
+    waiting: VecDeque<(Packet, Instant)>,
     generation: u64,
     dice: u64,
 }
@@ -251,6 +253,13 @@ fn count_packet(kind: Kind, original: bool) {
         Kind::Rtu => trace::count(Counter::ConnectRtu, 0),
         Kind::Rep => trace::count(Counter::ConnectRep, 0),
         Kind::Ack => trace::count(Counter::ConnectAck, 0),
+    }
+}
+
+fn count_note(note: Note) {
+    match note {
+        Note::Count(counter) => trace::count(counter, 0),
+        Note::Took(cause, time) => trace::took(cause, time),
     }
 }
 
@@ -312,8 +321,9 @@ impl Inner {
             self.recover(status, vendor)?;
         }
         while !self.free.is_empty()
-            && let Some(packet) = self.waiting.pop_front()
+            && let Some((packet, since)) = self.waiting.pop_front()
         {
+            trace::took(Cause::Packet, since.elapsed());
             self.transmit(packet, peers)?;
         }
         Ok(())
@@ -398,6 +408,7 @@ impl Inner {
     }
 
     fn act(&mut self, peer: Rank, actions: &[Action], peers: &dyn Peers) -> Result<(), Error> {
+        self.table.notes.drain(..).for_each(count_note);
         let me = Rank(self.context.me);
         let mut own = self.table.own(peer);
         let receive = |numbers: &Numbers| {
@@ -446,7 +457,7 @@ impl Inner {
     fn transmit(&mut self, packet: Packet, peers: &dyn Peers) -> Result<(), Error> {
         let Some(index) = self.free.pop() else {
             if self.waiting.len() < WAITING_MOST {
-                self.waiting.push_back(packet);
+                self.waiting.push_back((packet, Instant::now()));
             } else {
                 self.table.counters.unsent += 1;
             }

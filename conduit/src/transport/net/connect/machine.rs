@@ -147,11 +147,13 @@ pub(crate) struct Machine {
     peer: Rank,
     timing: Timing,
     pub(crate) state: State,
-    began: Duration,
+    pub(super) began: Duration,
     /// When the first packet of this phase was sent.
-    sent: Duration,
+    pub(super) sent: Duration,
     /// When the peer was last answered, in state `RepSent`.
-    answered: Option<Duration>,
+    pub(super) answered: Option<Duration>,
+    /// This rank has asked.
+    pub(super) asked: bool,
     /// Between the last packet and the timer.
     interval: Duration,
     /// When it wants [`Event::Timer`].
@@ -169,6 +171,7 @@ impl Machine {
             began: now,
             sent: now,
             answered: None,
+            asked: false,
             interval: timing.min,
             timer: None,
             resends: 0,
@@ -208,6 +211,7 @@ impl Machine {
             }
             State::None => {
                 step.out.extend([Action::Prepare, send(Kind::Req, true)]);
+                self.asked = true;
                 self.enter(State::ReqSent, step);
                 self.arm(step);
             }

@@ -15,6 +15,7 @@ mod error;
 pub(crate) mod file;
 pub(crate) mod fixed;
 pub(crate) mod machine;
+pub(crate) mod notes;
 pub(crate) mod table;
 pub(crate) mod used;
 pub(crate) mod wire;

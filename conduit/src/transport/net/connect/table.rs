@@ -7,7 +7,9 @@ use std::time::Duration;
 use bootstrap::Rank;
 
 use super::machine::{Action, Estimator, Event, Machine, State, Step};
+use super::notes::{Note, notes};
 use super::wire::{Kind, Numbers};
+use crate::trace::Counter;
 use crate::transport::net::settings::Timing;
 
 /// What happened so far; for tests.
@@ -58,6 +60,8 @@ pub(crate) struct Table {
     /// may have moved its own deadline to later since.
     pub(crate) next: Option<Duration>,
     pub(crate) counters: Counters,
+    /// For the statistics, until the driver takes it.
+    pub(crate) notes: Vec<Note>,
 }
 
 impl Table {
@@ -70,6 +74,7 @@ impl Table {
             acknowledged: [None; RECENT],
             next: None,
             counters: Counters::default(),
+            notes: Vec::new(),
         }
     }
 
@@ -85,7 +90,9 @@ impl Table {
         if matches!(event, Event::Packet { .. }) {
             self.counters.received += 1;
         }
-        if open {
+        // Who heard of the peer has opened the connection already; the machine has to end, too, or it
+        // would send its last packet again and again, and give up.
+        if open && !matches!(event, Event::Heard) {
             self.handle_open(now, peer, event, &mut out);
         } else {
             self.handle_closed(now, peer, event, &mut out);
@@ -110,6 +117,7 @@ impl Table {
         let min = self.timing.min;
         if self.slot(peer).is_some_and(|(who, at)| who == peer && now.saturating_sub(at) < min) {
             self.counters.too_soon += 1;
+            self.notes.push(Note::Count(Counter::NoAck));
         } else {
             out.push(Action::Send { kind: Kind::Ack, original: *original });
         }
@@ -123,7 +131,9 @@ impl Table {
         }
         let Some(entry) = self.entries.get_mut(&peer) else { return };
         let mut step = Step { now, estimator: &mut self.estimator, out };
+        let before = entry.machine.clone();
         entry.machine.handle(event, &mut step);
+        self.notes.extend(notes(&before, event, &entry.machine, now));
         let deadline = entry.machine.timer;
         self.next = [self.next, deadline].into_iter().flatten().min();
         let gave_up = out.iter().any(|action| matches!(action, Action::GiveUp { .. }));

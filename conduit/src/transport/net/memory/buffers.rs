@@ -48,6 +48,12 @@ impl MessageBuffers {
         }
     }
 
+    /// Send buffers that there are.
+    #[cfg(test)]
+    pub(crate) fn made_for_sending(&self) -> u32 {
+        self.made.load(Ordering::Relaxed)
+    }
+
     /// Makes `wanted` more send buffers, but at most `most` in all.
     pub(crate) fn grow_send(
         &self,

@@ -28,6 +28,7 @@ use super::pool::{register_all_for_transfers, register_for_transfers};
 use super::regions::{Limits, Plan, Regions, Span};
 use super::watch::Watch;
 use crate::sys::block_signals;
+use crate::trace::{self, Cause, Counter};
 
 /// Most regions of one request.
 pub(crate) const MOST: usize = 9;
@@ -45,6 +46,29 @@ pub(crate) struct Registered {
     /// By rail.
     keys: Box<[u32]>,
     _regions: Vec<Arc<dyn Region>>,
+    /// For the statistics; 0 for all memory.
+    bytes: u64,
+}
+
+impl Registered {
+    fn new(keys: Box<[u32]>, regions: Vec<Arc<dyn Region>>, bytes: u64) -> Self {
+        if bytes > 0 {
+            trace::count(Counter::Pin, as_len(bytes));
+        }
+        Self { keys, _regions: regions, bytes }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            trace::count(Counter::Unpin, as_len(self.bytes));
+        }
+    }
+}
+
+fn as_len(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// Who registers: the devices, or a test.
@@ -63,6 +87,7 @@ pub(crate) struct Devices(pub(crate) Vec<Arc<dyn Device>>);
 impl Devices {
     fn on_each(
         &self,
+        bytes: u64,
         register: impl Fn(&dyn Device) -> Result<Arc<dyn Region>, fabric::Error>,
     ) -> Result<Registered, fabric::Error> {
         let mut regions: Vec<Arc<dyn Region>> = Vec::with_capacity(self.0.len());
@@ -76,17 +101,17 @@ impl Devices {
             regions.push(region);
         }
         let keys = regions.iter().map(|region| region.lkey()).collect();
-        Ok(Registered { keys, _regions: regions })
+        Ok(Registered::new(keys, regions, bytes))
     }
 }
 
 impl Registrar for Devices {
     fn register(&self, span: Span, write: bool) -> Result<Registered, fabric::Error> {
-        self.on_each(|device| register_for_transfers(device, span, write))
+        self.on_each(span.len(), |device| register_for_transfers(device, span, write))
     }
 
     fn register_all(&self, write: bool) -> Result<Registered, fabric::Error> {
-        self.on_each(|device| register_all_for_transfers(device, write))
+        self.on_each(0, |device| register_all_for_transfers(device, write))
     }
 }
 
@@ -99,6 +124,13 @@ pub(crate) struct Counts {
     /// Left to a copy: refused, or memory was being unmapped.
     pub(crate) copied: u64,
     pub(crate) unmapped: u64,
+}
+
+impl Counts {
+    fn copy(&mut self) {
+        self.copied += 1;
+        trace::count(Counter::Copied, 0);
+    }
 }
 
 #[derive(Debug)]
@@ -286,6 +318,7 @@ impl Shared {
             for span in &spans {
                 state.regions.forget(*span);
                 state.counts.unmapped += 1;
+                trace::count(Counter::Unmapped, as_len(span.len()));
             }
         }
         self.unsettled.fetch_sub(1, Ordering::SeqCst);
@@ -319,17 +352,19 @@ impl Shared {
         // In this order: an event that is read between the two raises the number first.
         let is_quiet = state.watch.as_ref().is_some_and(|watch| watch.is_quiet());
         if !is_quiet || self.unsettled.load(Ordering::SeqCst) != 0 {
-            state.counts.copied += 1;
+            state.counts.copy();
             drop(state);
             return Found::Unsettled;
         }
         state.counts.hits += 1;
         drop(state);
+        trace::count(Counter::Hit, entries.iter().map(|part| part.len as usize).sum());
         Found::All(held, entries)
     }
 
     /// Registers pages of one block that no region covers. `false`: they have to be copied.
     fn make(&self, state: &Mutex<State>, span: Span, write: bool) -> bool {
+        let _time = trace::timed(Cause::Move);
         let mut refusals = lock(&self.refusals);
         let watch = {
             let mut state = lock(state);
@@ -343,11 +378,11 @@ impl Shared {
         // The lowest bit is free.
         let block = span.from & !(self.limits.block - 1) | u64::from(write);
         let Some(watch) = watch.filter(|_| !refusals.leaves_out(block)) else {
-            lock(state).counts.copied += 1;
+            lock(state).counts.copy();
             return false;
         };
         let Some((union, union_write)) = self.room(state, &watch, span, write) else {
-            lock(state).counts.copied += 1;
+            lock(state).counts.copy();
             return false;
         };
         let mut made = self.attempt(state, &watch, union, union_write);
@@ -369,7 +404,9 @@ impl Shared {
         let made = made.unwrap_or(false);
         let mut state = lock(state);
         state.counts.made += u64::from(made);
-        state.counts.copied += u64::from(!made);
+        if !made {
+            state.counts.copy();
+        }
         made
     }
 
@@ -396,6 +433,7 @@ impl Shared {
         if pages.len() > 0 {
             watch.remove(pages);
             lock(state).counts.evicted += 1;
+            trace::count(Counter::Evicted, as_len(pages.len()));
         }
     }
 

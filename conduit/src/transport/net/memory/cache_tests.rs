@@ -45,7 +45,7 @@ impl Drop for PinnedRegion {
 
 impl Registrar for Pinning {
     fn register_all(&self, _: bool) -> Result<Registered, fabric::Error> {
-        Ok(Registered { keys: [u32::MAX].into(), _regions: Vec::new() })
+        Ok(Registered::new([u32::MAX].into(), Vec::new(), 0))
     }
 
     fn register(&self, span: Span, write: bool) -> Result<Registered, fabric::Error> {
@@ -58,7 +58,7 @@ impl Registrar for Pinning {
         let key = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         lock(&self.regions).insert(key, pinned);
         let region: Arc<dyn Region> = Arc::new(PinnedRegion(self.clone(), key));
-        Ok(Registered { keys: [key].into(), _regions: vec![region] })
+        Ok(Registered::new([key].into(), vec![region], span.len()))
     }
 }
 

@@ -343,6 +343,12 @@ impl Pool {
         Self { id, rows: AppendTable::new(), growing: Mutex::new(()), huge }
     }
 
+    /// Buffers that were made.
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> usize {
+        self.rows.iter().count()
+    }
+
     /// Makes `count` buffers of `len` bytes for the rails whose device is given.
     pub(crate) fn grow(
         &self,

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use bootstrap::{Bootstrap, Rank, Shared};
 use serde::{Deserialize, Serialize};
 
+use crate::segment_mode::SegmentMode;
 use crate::transport::net::error::Error;
 use crate::transport::net::members::Common;
 use crate::transport::net::records;
@@ -41,6 +42,10 @@ impl FabricCaps {
         let (mine, theirs) = (self.common.neighbourhood_max, other.common.neighbourhood_max);
         if mine != theirs {
             return Some(("GASNET_SUPERNODE_MAXSIZE", theirs.to_string(), mine.to_string()));
+        }
+        let mode = |one: &Self| SegmentMode::name_of(one.common.segment_mode).to_owned();
+        if self.common.segment_mode != other.common.segment_mode {
+            return Some(("GASNET_SEGMENT_MODE", mode(other), mode(self)));
         }
         let name = |one: &Self| one.fabric.name().to_owned();
         (self.fabric != other.fabric).then(|| ("GASNET_IBV_FABRIC", name(other), name(self)))

@@ -6,7 +6,7 @@ use super::*;
 
 fn fabric_caps(rank: u8) -> FabricCaps {
     FabricCaps {
-        common: Common { max_segment: 1 << 20, neighbourhood_max: 0 },
+        common: Common { max_segment: 1 << 20, neighbourhood_max: 0, segment_mode: 0 },
         key: [rank; 16],
         fabric: FabricChoice::Auto,
         adapter: true,
@@ -91,7 +91,7 @@ proptest! {
         let (max_segment, neighbourhood_max, key, adapter) = words;
         let [max_cqe, max_qp_wr, max_srq_wr] = limits;
         let written = FabricCaps {
-            common: Common { max_segment, neighbourhood_max },
+            common: Common { max_segment, neighbourhood_max, segment_mode: 2 },
             key,
             fabric: [FabricChoice::Auto, FabricChoice::Verbs, FabricChoice::Soft][fabric],
             adapter,

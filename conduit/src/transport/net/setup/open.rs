@@ -13,6 +13,7 @@ use settings::say;
 
 use super::fabric_caps::{FabricCaps, JobFabricCaps, Key};
 use super::pinnable::{Asker, largest_segment};
+use crate::segment_mode::SegmentMode;
 use crate::transport::net::error::Error;
 use crate::transport::net::members::{Common, Members};
 use crate::transport::net::plan::{NetPlan, RailPlan};
@@ -130,7 +131,7 @@ fn fallen_back(reason: &str, named: &str) -> String {
 fn opened(
     settings: &NetSettings,
     members: &Members,
-    common: Common,
+    (common, mode): (Common, SegmentMode),
     services: &mut dyn Bootstrap,
 ) -> Result<(Opened, DeviceLimits, u64), Error> {
     let nbrhd = members.neighbours.binary_search(&members.rank).unwrap_or(0);
@@ -149,7 +150,9 @@ fn opened(
         fabric: settings.fabric,
         adapter: usable.is_some(),
         limits: usable.map_or(DeviceLimits::NONE, limits_of_ports),
-        pinnable: usable.and_then(|usable| pinnable(settings, usable, services)),
+        pinnable: usable
+            .filter(|_| mode.is_fast())
+            .and_then(|usable| pinnable(settings, usable, services)),
         pages: usable.is_some_and(|usable| devices_of(usable).all(|one| one.caps().odp)),
         address: address.as_ref().ok().copied().flatten(),
     };
@@ -266,7 +269,7 @@ fn job(settings: &NetSettings, members: &Members, selection: &Selection, locals:
 pub(crate) fn plan(
     settings: &NetSettings,
     members: &Members,
-    common: Common,
+    common: (Common, SegmentMode),
     services: &mut dyn Bootstrap,
 ) -> Result<(NetPlan, u64), Error> {
     let (opened, can, max_segment) = opened(settings, members, common, services)?;

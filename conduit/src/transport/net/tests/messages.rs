@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use super::*;
 use crate::transport::message::{max_long_alloc, max_medium};
+use crate::transport::net::am::header::BUFFER;
+use crate::transport::net::settings::sizes::{DeviceLimits, INTERNAL_RECEIVES, Job};
 
 fn lengths(nargs: usize) -> Vec<usize> {
     let most = max_medium(nargs);
@@ -357,4 +359,40 @@ fn buffers_for_replies_are_posted_when_requests_need_them() {
             assert!(member.rank == 0 || reply_buffers(member) == 2);
         });
     }
+}
+
+/// Bytes of the receive buffers that a rank has made, as its devices know them.
+fn receive_bytes(member: &Member<'_>) -> usize {
+    let buffers = &member.net.context.buffers;
+    (buffers.pool.made() - buffers.made_for_sending() as usize) * BUFFER
+}
+
+/// `docs/design/am.md`, section 5, has these figures.
+#[test]
+fn a_rank_that_64_peers_use_posts_half_of_what_it_did() {
+    const PEERS: u32 = 64;
+    const RANKS: u32 = PEERS + 1;
+    // Of Soft-RoCE.
+    let limits = DeviceLimits { max_cqe: 32_767, max_qp_wr: 1 << 20, max_srq_wr: 1 << 20 };
+    let job = Job { ranks: RANKS, rails: 1, queue_pairs: 1, reserve: INTERNAL_RECEIVES, spares: 1 };
+    let depths = NetSettings::default().depths;
+    let sizes = Sizes::of(&depths, &job, limits).expect("defaults").0;
+    // As many for replies as for requests, and those of the library, were posted before the first
+    // request.
+    let queues = sizes.srq.expect("65 ranks share queues");
+    let before = (queues.requests + queues.replies + sizes.reserve) as usize * BUFFER;
+    assert_eq!(before, 67_239_936);
+    run(RANKS, 0, &Kind { sizes, dynamic: true, ..PLAIN }, |member| {
+        if member.rank != 0 {
+            member.send(&internal(Rank(0), MEET, &[]), &|_| {});
+            return;
+        }
+        member.poll_until(&|_| {}, || member.met.load(Ordering::Relaxed) == PEERS);
+        let now = receive_bytes(member);
+        assert_eq!(now, 33_488_896);
+        assert!(2 * now <= before, "{now} of {before} bytes");
+        let shared = member.net.context.rails[0].shared.as_ref().expect("shared queues");
+        let posted = shared.posted_requests.load(Ordering::Relaxed) + shared.reply_supply.made();
+        assert_eq!((posted + sizes.reserve) as usize * BUFFER, now, "all of them are posted");
+    });
 }

@@ -217,7 +217,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
                 services.barrier().expect("everybody has prepared");
                 net.begin().expect("connections are open");
                 let memory = lasting(segment);
-                net.attach(memory, &mut *services).expect("attach");
+                net.attach(memory, true, &mut *services).expect("attach");
                 let services = services.into();
                 let (met, meetings) = (AtomicU32::new(0), AtomicU32::new(0));
                 let rank = place.rank.0;

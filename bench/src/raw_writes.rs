@@ -1,0 +1,93 @@
+//! The reference of small puts on an adapter: one write and its completion, by verbs alone.
+
+use std::sync::Arc;
+
+use fabric::{
+    Access, Address, Completion, CompletionQueue, Data, GidKind, LinkLayer, Operation, PortInfo,
+    QpSpec, QpType, QueuePair, RcPeer, Region, Retry, SendWr, Status,
+};
+
+use crate::arena::{Arena, Result};
+
+/// Port of the first adapter.
+const PORT: u8 = 1;
+/// First packet sequence number of both.
+const PSN: u32 = 7;
+/// Bytes of a write.
+const LEN: usize = 8;
+
+/// Two queue pairs of this process, connected with each other over the first adapter.
+pub struct RawWrites {
+    from: Arc<dyn QueuePair>,
+    _to: Arc<dyn QueuePair>,
+    ends: Arc<dyn CompletionQueue>,
+    region: Arc<dyn Region>,
+    remote: u64,
+}
+
+/// Where a port is: by its IPv4 GID where it has one.
+fn address(port: &PortInfo) -> Result<Address> {
+    let modern = port.gids.iter().filter(|entry| entry.kind != GidKind::IbOrRoceV1);
+    let found = modern.clone().find(|entry| entry.gid.ip().is_ipv4());
+    let gid = found.or(port.gids.first()).ok_or("the adapter has no GID")?;
+    Ok(Address {
+        lid: port.lid,
+        service: port.service,
+        gid: gid.gid,
+        sgid_index: gid.index,
+        global: port.link == LinkLayer::Ethernet || port.lid == 0,
+    })
+}
+
+impl RawWrites {
+    /// Writes will go to line `line` of `memory`.
+    pub fn new(memory: &Arena, line: usize) -> Result<Self> {
+        let device = fabric::verbs::open(None)?.open(0)?;
+        let port = device.port(PORT)?;
+        let ends = device.completion_queue(16, None)?;
+        let make = || {
+            device.queue_pair(&QpSpec {
+                qp_type: QpType::Rc,
+                send_cq: &ends,
+                recv_cq: &ends,
+                srq: None,
+                max_send: 4,
+                max_recv: 4,
+                send_sge: 1,
+                recv_sge: 1,
+                inline: 64,
+            })
+        };
+        let (from, to) = (make()?, make()?);
+        for (own, other) in [(&from, &to), (&to, &from)] {
+            let peer = RcPeer {
+                address: address(&port)?,
+                qpn: other.number(),
+                psn: PSN,
+                mtu: port.active_mtu,
+                rd_atom: 1,
+            };
+            own.to_init(PORT, 0, 0, Access::ALL)?;
+            own.to_rtr(Some(&peer), &Retry::default())?;
+            own.to_rts(PSN, 1, &Retry::default())?;
+        }
+        let region = memory.register(&*device, line)?;
+        let remote = memory.word(line).as_ptr() as u64;
+        Ok(Self { from, _to: to, ends, region, remote })
+    }
+
+    /// Writes 8 bytes that go with the request, and asks for the completion until it is there.
+    pub fn write(&self, bytes: &[u8; LEN]) -> Result<()> {
+        let operation = Operation::Write { remote: self.remote, rkey: self.region.rkey() };
+        let data = Data::Inline(&[bytes]);
+        self.from.post_send(&SendWr { id: 1, operation, data, signaled: true, to: None })?;
+        let mut end = [Completion::EMPTY];
+        while self.ends.poll(&mut end)? == 0 {
+            std::hint::spin_loop();
+        }
+        match end[0].status {
+            Status::Success => Ok(()),
+            other => Err(format!("a write ended with {other:?}").into()),
+        }
+    }
+}
