@@ -327,3 +327,30 @@ proptest! {
         }
     }
 }
+
+/// Credits that move: the buffers of a rank are the least of each peer and the bank.
+#[test]
+fn a_rank_has_the_least_of_each_peer_and_a_bank() {
+    let flow = FlowControl::Dynamic { least: 1, most: 400, banked: 48, epoch: 1024 };
+    let depths = DepthSettings { flow, ..depths() };
+    let moving = Sizes::of(&depths, &job(65), RXE).unwrap().0;
+    let (limits, banked) = moving.flow.expect("moves");
+    assert_eq!((limits.least, limits.most, banked, moving.slack), (1, 49, 48, 0));
+    let buffers = |sizes: Sizes| sizes.receive_buffers(&job(65), 64);
+    assert_eq!(buffers(moving), 64 + 48 + 2);
+    let srq = SharedReceive::Never;
+    let fixed = Sizes::of(
+        &DepthSettings { srq, ..super::super::NetSettings::default().depths },
+        &job(65),
+        RXE,
+    );
+    assert!(buffers(fixed.unwrap().0) > 6 * buffers(moving));
+    let refused = |depths: &DepthSettings, limits| {
+        Sizes::of(depths, &job(3), limits).unwrap_err().to_string()
+    };
+    let text = refused(&DepthSettings { srq, ..depths }, RXE);
+    assert!(text.contains("GASNET_AM_FLOW_CONTROL") && text.contains("GASNET_USE_SRQ=0"), "{text}");
+    let flow = FlowControl::Dynamic { least: 4000, most: 4000, banked: 0, epoch: 1 };
+    let text = refused(&DepthSettings { flow, ..depths }, RXE);
+    assert!(text.contains("GASNET_AM_CREDITS_MIN"), "{text}");
+}
