@@ -1,10 +1,11 @@
-//! The reference of small puts on an adapter: one write and its completion, by verbs alone.
+//! The reference of small puts and gets on an adapter: one write, or read, and its completion, by
+//! verbs alone.
 
 use std::sync::Arc;
 
 use fabric::{
     Access, Address, Completion, CompletionQueue, Data, GidKind, LinkLayer, Operation, PortInfo,
-    QpSpec, QpType, QueuePair, RcPeer, Region, Retry, SendWr, Status,
+    QpSpec, QpType, QueuePair, RcPeer, Region, Retry, SendWr, Sge, Status,
 };
 
 use crate::arena::{Arena, Result};
@@ -15,6 +16,8 @@ const PORT: u8 = 1;
 const PSN: u32 = 7;
 /// Bytes of a write.
 const LEN: usize = 8;
+/// The same in the width that devices count in.
+const BYTES: u32 = 8;
 
 /// Two queue pairs of this process, connected with each other over the first adapter.
 pub struct RawWrites {
@@ -76,10 +79,20 @@ impl RawWrites {
         Ok(Self { from, _to: to, ends, region, remote })
     }
 
+    /// Reads 8 bytes into a line of the same memory, and asks for the completion until it is there.
+    pub fn read(&self) -> Result<()> {
+        let operation = Operation::Read { remote: self.remote, rkey: self.region.rkey() };
+        let into = Sge { addr: self.remote + LEN as u64, len: BYTES, lkey: self.region.lkey() };
+        self.complete(operation, Data::Gather(&[into]))
+    }
+
     /// Writes 8 bytes that go with the request, and asks for the completion until it is there.
     pub fn write(&self, bytes: &[u8; LEN]) -> Result<()> {
         let operation = Operation::Write { remote: self.remote, rkey: self.region.rkey() };
-        let data = Data::Inline(&[bytes]);
+        self.complete(operation, Data::Inline(&[bytes]))
+    }
+
+    fn complete(&self, operation: Operation, data: Data<'_>) -> Result<()> {
         self.from.post_send(&SendWr { id: 1, operation, data, signaled: true, to: None })?;
         let mut end = [Completion::EMPTY];
         while self.ends.poll(&mut end)? == 0 {
@@ -87,7 +100,7 @@ impl RawWrites {
         }
         match end[0].status {
             Status::Success => Ok(()),
-            other => Err(format!("a write ended with {other:?}").into()),
+            other => Err(format!("a request ended with {other:?}").into()),
         }
     }
 }

@@ -99,10 +99,10 @@ const fn is_usual(handler: u8, flags: Flags) -> bool {
 }
 
 /// Sends a Short to a neighbour when there is nothing to refuse and nothing to wait for: one of a
-/// burst, or after a `CHECK` for arrivals. `false` when it needs [`request_short`]. Nothing in it
-/// calls a function, so that a burst saves no registers.
+/// burst, or after a `CHECK` for arrivals; `TRACED`: while messages are traced. `false` when it needs
+/// [`request_short`]. Nothing in it calls a function, so that a burst saves no registers.
 #[inline(always)]
-fn try_request_short<const CHECK: bool>(
+fn try_request_short<const CHECK: bool, const TRACED: bool>(
     tm: Handle,
     rank: u32,
     handler: u8,
@@ -113,7 +113,7 @@ fn try_request_short<const CHECK: bool>(
     if checks::ON || !is_usual(handler, flags) || !state::is_whole_team(tm) {
         return false;
     }
-    state.inner.try_request_short::<M, CHECK>(rank, handler, args)
+    state.inner.try_request_short::<M, CHECK, TRACED>(rank, handler, args)
 }
 
 /// As [`try_request_short`] for the reply of a handler.
@@ -126,40 +126,22 @@ fn try_reply_short(token: Token, handler: u8, flags: Flags, args: &[i32]) -> boo
 }
 
 #[inline(never)]
-fn request_after_check<const N: usize>(
+fn request_after_check<const N: usize, const TRACED: bool>(
     tm: Handle,
     rank: u32,
     handler: u8,
     flags: Flags,
     args: [i32; N],
 ) -> c_int {
-    if traces_messages() {
-        return request_traced(tm, rank, handler, flags, args);
-    }
-    if try_request_short::<true>(tm, rank, handler, flags, &args) {
+    if try_request_short::<true, TRACED>(tm, rank, handler, flags, &args) {
         return fail::OK;
     }
     request_short(tm, rank, handler, flags, &args)
 }
 
-/// [`try_request_short`] while messages are traced.
-#[inline(always)]
-fn try_request_traced<const CHECK: bool>(
-    tm: Handle,
-    rank: u32,
-    handler: u8,
-    flags: Flags,
-    args: &[i32],
-) -> bool {
-    let Some(state) = state::get() else { return false };
-    !checks::ON
-        && is_usual(handler, flags)
-        && state::is_whole_team(tm)
-        && state.inner.try_request_traced::<M, CHECK>(rank, handler, args)
-}
-
-/// [`request_after_check`] while messages are traced: each step is a function of its own, so that the
-/// first saves no registers.
+/// The first attempt while messages are traced: each step is a function of its own, so that this one
+/// saves no registers. Entry points ask which it is, because [`request_after_check`] saves six:
+/// beside them a message of a flood waited for its stores.
 #[inline(never)]
 fn request_traced<const N: usize>(
     tm: Handle,
@@ -168,24 +150,10 @@ fn request_traced<const N: usize>(
     flags: Flags,
     args: [i32; N],
 ) -> c_int {
-    if try_request_traced::<false>(tm, rank, handler, flags, &args) {
+    if try_request_short::<false, true>(tm, rank, handler, flags, &args) {
         return fail::OK;
     }
-    request_traced_after_check(tm, rank, handler, flags, args)
-}
-
-#[inline(never)]
-fn request_traced_after_check<const N: usize>(
-    tm: Handle,
-    rank: u32,
-    handler: u8,
-    flags: Flags,
-    args: [i32; N],
-) -> c_int {
-    if try_request_traced::<true>(tm, rank, handler, flags, &args) {
-        return fail::OK;
-    }
-    request_short(tm, rank, handler, flags, &args)
+    request_after_check::<N, true>(tm, rank, handler, flags, args)
 }
 
 /// A Short with everything that may be in the way.
@@ -230,10 +198,13 @@ macro_rules! shorts {
             flags: Flags,
             $($arg: i32,)*
         ) -> c_int {
-            if try_request_short::<false>(tm, rank, handler, flags, &[$($arg),*]) {
+            if try_request_short::<false, false>(tm, rank, handler, flags, &[$($arg),*]) {
                 return fail::OK;
             }
-            request_after_check(tm, rank, handler, flags, [$($arg),*])
+            if traces_messages() {
+                return request_traced(tm, rank, handler, flags, [$($arg),*]);
+            }
+            request_after_check::<_, false>(tm, rank, handler, flags, [$($arg),*])
         }
 
         #[unsafe(no_mangle)]

@@ -293,41 +293,27 @@ impl Inner {
     }
 
     /// Sends a Short request to a neighbour when there is nothing to refuse and nothing to wait
-    /// for: one of a burst, or after a `CHECK` for arrivals. `false` when it needs
-    /// [`Inner::send`]. Calls no function, so that a burst saves no registers.
+    /// for: one of a burst, or after a `CHECK` for arrivals. `TRACED`: while messages are traced, one
+    /// that is like those before it. `false` when it needs [`Inner::send`]. Calls no function, so
+    /// that a burst saves no registers.
     #[inline(always)]
-    pub fn try_request_short<M: Mode, const CHECK: bool>(
+    pub fn try_request_short<M: Mode, const CHECK: bool, const TRACED: bool>(
         self,
         rank: u32,
         handler: u8,
         args: &[i32],
     ) -> bool {
+        if TRACED && !trace::may_extend(rank, handler) {
+            return false;
+        }
         // For a remote rank this is no neighbour's index, and is found out.
         let target = self.0.shm().span.offset(rank);
-        if CHECK {
+        let sent = if CHECK {
             self.0.send_short_checked::<M>(target, handler, args)
         } else {
-            self.0.shm().send_unchecked::<M, false>(target, handler, args)
-        }
-    }
-
-    /// As [`Inner::try_request_short`] while messages are traced, for one that is like those before
-    /// it.
-    #[inline(always)]
-    pub fn try_request_traced<M: Mode, const CHECK: bool>(
-        self,
-        rank: u32,
-        handler: u8,
-        args: &[i32],
-    ) -> bool {
-        let target = self.0.shm().span.offset(rank);
-        let sent = trace::may_extend(rank, handler)
-            && if CHECK {
-                self.0.send_short_checked::<M>(target, handler, args)
-            } else {
-                self.0.shm().send_unchecked::<M, true>(target, handler, args)
-            };
-        if sent {
+            self.0.shm().send_unchecked::<M, TRACED>(target, handler, args)
+        };
+        if TRACED && sent {
             trace::extend();
         }
         sent

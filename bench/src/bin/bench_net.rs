@@ -199,6 +199,18 @@ impl Side {
         Ok(value)
     }
 
+    /// Rank 0 runs `work`. Over an adapter rank 1 waits as in any barrier, as perftest's server
+    /// sleeps; over the software adapter it polls.
+    fn against_peer(&self, work: impl FnOnce() -> Result<f64>) -> Result<f64> {
+        if self.verbs.is_none() {
+            return self.against_poller(work);
+        }
+        self.meet()?;
+        let value = if self.first() { work()? } else { 0.0 };
+        self.meet()?;
+        Ok(value)
+    }
+
     /// Rank 0 runs `work`; rank 1 polls all the time, as one that sleeps does not help the software
     /// adapter.
     fn against_poller(&self, work: impl FnOnce() -> Result<f64>) -> Result<f64> {
@@ -430,17 +442,18 @@ fn small(side: &mut Side) -> Result<()> {
     let word = 7_u64.to_ne_bytes();
     let mut trips = 0;
     for pair in 0..=side.pairs {
-        let put = side.against_poller(|| {
+        let put = side.against_peer(|| {
             typical(side.count, || Ok(side.client.put(Rank(1), PLACE, black_box(&word))?))
         })?;
         let mut samples = vec![("put8_us", put)];
         if let Some(raw) = &side.verbs {
             let write =
-                side.against_poller(|| typical(side.count, || raw.write(black_box(&word))))?;
-            samples.push(("raw_write_us", write));
+                side.against_peer(|| typical(side.count, || raw.write(black_box(&word))))?;
+            let read = side.against_peer(|| typical(side.count, || raw.read()))?;
+            samples.extend([("raw_write_us", write), ("raw_read_us", read)]);
         }
         samples.push(("put8_seen_us", half_trip(side, &mut trips)?));
-        let get = side.against_poller(|| {
+        let get = side.against_peer(|| {
             let mut word = [0; 8];
             typical(side.count, || {
                 side.client.get(Rank(1), PLACE, &mut word)?;

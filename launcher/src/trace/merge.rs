@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use bootstrap::trace::{CATEGORIES, Cause, Kind, Mark, REPLY, Record, Slot, TEXT_BYTES};
 
+use super::nest::nest;
+
 /// Something on a thread of a rank, for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slice {
@@ -69,7 +71,7 @@ pub(super) fn timeline(slots: &[Option<Slot>]) -> Timeline {
         }
     }
     arrows(ranks, begin, &mut result);
-    result.slices.sort_by_key(|slice| slice.at);
+    nest(&mut result.slices);
     result
 }
 

@@ -7,6 +7,7 @@
 mod align;
 mod gather;
 mod merge;
+mod nest;
 mod table;
 mod write;
 

@@ -63,9 +63,12 @@ struct Event<'a> {
     args: Map<String, Value>,
 }
 
+/// Nanoseconds as microseconds. Readers multiply by 1000 and may cut off what is behind the point: a
+/// number just below the right one would be a nanosecond less to them, so it is not below it.
 #[expect(clippy::cast_precision_loss, reason = "microseconds since the start of the job")]
 fn us(ns: u64) -> f64 {
-    ns as f64 / 1000.0
+    let us = ns as f64 / 1000.0;
+    if us * 1000.0 < ns as f64 { us.next_up() } else { us }
 }
 
 fn of_slice(slice: &Slice) -> Event<'_> {
@@ -81,8 +84,7 @@ fn of_slice(slice: &Slice) -> Event<'_> {
         ts: us(slice.at),
         pid: slice.rank,
         tid: slice.thread,
-        // Arrows need a slice around their ends.
-        dur: (!slice.instant).then(|| us(slice.span.max(1))),
+        dur: (!slice.instant).then(|| us(slice.span)),
         id: None,
         bp: None,
         s: slice.instant.then_some("t"),
@@ -212,14 +214,30 @@ fn last_line(file: &File, limit: u64) -> io::Result<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "as a reader of the file does it"
+        )]
+        fn a_reader_that_cuts_off_finds_the_nanosecond(ns in 0_u64..1 << 50) {
+            let text = serde_json::to_string(&us(ns)).unwrap();
+            let read: f64 = text.parse().unwrap();
+            prop_assert_eq!((read * 1000.0) as u64, ns);
+        }
+    }
 
     fn some(slices: usize) -> Timeline {
         let slice = |number: usize| Slice {
             rank: u32::try_from(number % 2).unwrap(),
             thread: 0,
             at: number as u64 * 10,
-            span: if number.is_multiple_of(3) { 0 } else { 7 },
+            span: if number.is_multiple_of(3) { 1 } else { 7 },
             instant: number % 5 == 4,
             category: "send",
             name: format!("a \"name\" {number}\n"),

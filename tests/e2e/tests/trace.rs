@@ -322,7 +322,8 @@ fn ranks_of_another_launcher_that_leave_nothing_are_named() {
     if !is_here("mpiexec.hydra") {
         return;
     }
-    let outcome = launcher(["-spawner=pmi", "--stats", "-n", "2", "/bin/true"])
+    // Hydra may end by SIGPIPE where ranks end at once.
+    let outcome = launcher(["-spawner=pmi", "--stats", "-n", "2", "/bin/sleep", "0.3"])
         .env("PMIRUN_CMD", "mpiexec.hydra -n %N %C")
         .deadline("plain job of another launcher", BOUND)
         .run();
@@ -358,7 +359,6 @@ fn connections_fences_threads_and_the_registration_cache_are_counted() {
     let both = [read(0), read(1)].join("\n");
     let mut names = vec![
         "CONN_DYNAMIC",
-        "CONN_REP",
         "POST_SR",
         "POST_SR_SPLIT",
         "SND_REAP",
@@ -376,10 +376,11 @@ fn connections_fences_threads_and_the_registration_cache_are_counted() {
     for name in names {
         assert!(counts(&both, name), "{name} is not counted: {both}");
     }
-    // One rank asks, or both do at once.
+    // One rank asks and the other answers, or both ask at once and take that for an answer.
     assert!(counts(&both, "CONN_TIME_ACTV"), "{both}");
-    let answered = ["CONN_TIME_PASV", "CONN_TIME_A2P"].map(|name| counts(&both, name));
-    assert!(answered.contains(&true), "{both}");
+    let one_asks = ["CONN_TIME_PASV", "CONN_TIME_A2P"].iter().any(|name| counts(&both, name));
+    let answered = one_asks && counts(&both, "CONN_REP") || counts(&both, "CONN_AAA");
+    assert!(answered, "{both}");
 }
 
 #[test]

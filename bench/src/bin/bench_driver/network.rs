@@ -225,6 +225,11 @@ fn soft_roce_latencies(samples: &Samples) -> Result<Vec<Row>> {
             ["put8_seen_us", "write_lat_us"],
             1.2,
         )?,
+        row(
+            "get of 8 B on Soft-RoCE, read of 8 bytes and its completion by verbs",
+            ["get8_us", "raw_read_us"],
+            1.15,
+        )?,
         row("get of 8 B on Soft-RoCE, ib_read_lat of 8 bytes", ["get8_us", "read_lat_us"], 1.15)?,
     ])
 }

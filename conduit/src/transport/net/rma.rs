@@ -108,7 +108,8 @@ impl<'a> OneSided<'a> {
         let len = self.cut(piece, len) as usize;
         let reads = if write { rail.device.caps().max_sge_rd } else { u32::MAX };
         let most = rail.entries().min(reads) as usize;
-        let (held, parts) = self.0.memory.hold(via.connection.rail, (address, len), write, most)?;
+        let (mut parts, on) = (Entries::new(), (via.connection.rail, most));
+        let held = self.0.memory.hold(on, (address, len), write, &mut parts)?;
         let len = parts.iter().map(|part| part.len as usize).sum();
         Some((held, parts, len))
     }

@@ -12,13 +12,14 @@ use crate::{BOUND, arguments, programs};
 const EVERYTHING: &[&str] = &["-DGASNET_SEGMENT_EVERYTHING"];
 
 /// They look at attached segments themselves, or at segments that they bind to the first endpoint.
-const WITH_SEGMENTS: [&str; 10] = [
+const WITH_SEGMENTS: [&str; 11] = [
     "created_segment",
     "destructors",
     "diagnostics",
     "flags",
     "hello",
     "legacy",
+    "matrix",
     "objects",
     "published",
     "teams",

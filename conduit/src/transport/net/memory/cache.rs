@@ -25,7 +25,7 @@ use settings::log::RANK;
 use settings::say;
 
 use super::pool::{register_all_for_transfers, register_for_transfers};
-use super::regions::{Limits, Plan, Regions, Span};
+use super::regions::{Limits, Plan, Regions, Span, Use};
 use super::watch::Watch;
 use crate::sys::block_signals;
 use crate::trace::{self, Cause, Counter};
@@ -182,35 +182,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Regions that a transfer uses.
-pub(crate) struct Held {
-    shared: Arc<Shared>,
-    slots: heapless::Vec<u32, MOST>,
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Held({:?})", self.slots)
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let Some(Some(state)) = self.shared.state.get() else { return };
-        let mut gone: heapless::Vec<Registered, MOST> = heapless::Vec::new();
-        let mut state = lock(state);
-        for slot in &self.slots {
-            gone.extend(state.regions.release(*slot));
-        }
-        drop(state);
-    }
-}
+/// Regions that a transfer uses. None of them is deregistered before this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Held(heapless::Vec<Use, MOST>);
 
 /// One attempt to find all regions.
 enum Found {
-    All(Held, Entries),
+    All,
     /// From this address on one is missing; those before are held meanwhile.
-    Missing(Held, u64),
+    Missing(u64),
     /// Memory is being unmapped.
     Unsettled,
 }
@@ -324,42 +304,40 @@ impl Shared {
         self.unsettled.fetch_sub(1, Ordering::SeqCst);
     }
 
+    /// Holds the regions of a transfer, and enters their parts.
+    #[inline]
     fn find(
-        self: &Arc<Self>,
+        &self,
         state: &Mutex<State>,
-        rail: usize,
+        (rail, most): (usize, usize),
         (from, to, write): (u64, u64, bool),
-        most: usize,
+        (held, entries): (&mut Held, &mut Entries),
     ) -> Found {
-        let mut held = Held { shared: Arc::clone(self), slots: heapless::Vec::new() };
-        let mut entries = Entries::new();
         let mut at = from;
         let mut state = lock(state);
         while at < to && !entries.is_full() && entries.len() < most {
             let span = self.limits.first_block(at, to - at);
-            let slot = span.and_then(|span| state.regions.hold(span, write));
-            let (Some(span), Some(slot)) = (span, slot) else {
-                drop(state);
-                return Found::Missing(held, at);
-            };
+            let found = span.and_then(|span| Some((span, state.regions.hold(span, write)?)));
+            let Some((span, (one, region))) = found else { return Found::Missing(at) };
             let end = span.to.min(to);
-            let key = state.regions.value(slot).and_then(|one| one.keys.get(rail).copied());
             let len = u32::try_from(end - at).unwrap_or(0);
-            let _ = held.slots.push(slot);
-            let _ = entries.push(Sge { addr: at, len, lkey: key.unwrap_or_default() });
+            let lkey = region.keys.get(rail).copied().unwrap_or_default();
+            let _ = held.0.push(one);
+            let _ = entries.push(Sge { addr: at, len, lkey });
             at = end;
         }
         // In this order: an event that is read between the two raises the number first.
         let is_quiet = state.watch.as_ref().is_some_and(|watch| watch.is_quiet());
         if !is_quiet || self.unsettled.load(Ordering::SeqCst) != 0 {
             state.counts.copy();
-            drop(state);
             return Found::Unsettled;
         }
         state.counts.hits += 1;
         drop(state);
-        trace::count(Counter::Hit, entries.iter().map(|part| part.len as usize).sum());
-        Found::All(held, entries)
+        if trace::on(trace::Category::Conduit) {
+            trace::count(Counter::Hit, entries.iter().map(|part| part.len as usize).sum());
+        }
+        Found::All
     }
 
     /// Registers pages of one block that no region covers. `false`: they have to be copied.
@@ -368,9 +346,8 @@ impl Shared {
         let mut refusals = lock(&self.refusals);
         let watch = {
             let mut state = lock(state);
-            if let Some(slot) = state.regions.hold(span, write) {
-                // Another thread was faster. Just held, so nothing comes back.
-                let _ = state.regions.release(slot);
+            if state.regions.hold(span, write).is_some() {
+                // Another thread was faster.
                 return true;
             }
             state.watch.clone()
@@ -388,9 +365,11 @@ impl Shared {
         let mut made = self.attempt(state, &watch, union, union_write);
         if made.is_err() && (union, union_write) != (span, write) {
             // Memory around it may be read-only, or gone.
+            lock(state).regions.begin(span);
             made = self.attempt(state, &watch, span, write);
         }
         if made.is_err() && self.give_way(state, &watch) {
+            lock(state).regions.begin(span);
             made = self.attempt(state, &watch, span, write);
         }
         if let Err(reason) = &made {
@@ -449,7 +428,7 @@ impl Shared {
         true
     }
 
-    /// Watches and registers pages. `Ok(false)`: they were unmapped meanwhile.
+    /// Watches and registers pages that have begun. `Ok(false)`: they were unmapped meanwhile.
     fn attempt(
         &self,
         state: &Mutex<State>,
@@ -457,7 +436,6 @@ impl Shared {
         span: Span,
         write: bool,
     ) -> Result<bool, String> {
-        lock(state).regions.begin(span);
         watch.add(span).map_err(|error| {
             format!("it cannot be watched for being unmapped, as a mapped file cannot ({error})")
         })?;
@@ -501,52 +479,57 @@ impl Cache {
         Ok(())
     }
 
-    /// One entry for all bytes.
-    fn all(
-        &self,
-        all: &[Registered; 2],
-        rail: usize,
-        (address, len): (usize, usize),
-        write: bool,
-    ) -> Option<(Held, Entries)> {
-        let lkey = *all.get(usize::from(write))?.keys.get(rail)?;
-        let held = Held { shared: Arc::clone(&self.shared), slots: heapless::Vec::new() };
-        let mut entries = Entries::new();
-        let entry = Sge { addr: address as u64, len: u32::try_from(len).ok()?, lkey };
-        entries.push(entry).ok()?;
-        Some((held, entries))
-    }
-
     /// Registered parts that cover the first of `len` bytes from `address` on, at most `most`, as a
-    /// device of rail `rail` sees them; `None`: copy. The program keeps the memory mapped until the
-    /// transfer is complete.
+    /// device of rail `rail` sees them, are put into `entries`; `None`: copy. The program keeps the
+    /// memory mapped until the transfer is complete.
     pub(crate) fn hold(
         &self,
-        rail: usize,
+        (rail, most): (usize, usize),
         (address, len): (usize, usize),
         write: bool,
-        most: usize,
-    ) -> Option<(Held, Entries)> {
-        let shared = &self.shared;
+        entries: &mut Entries,
+    ) -> Option<Held> {
+        entries.clear();
         if let Some(all) = &self.all {
-            return self.all(all, rail, (address, len), write);
+            let lkey = *all.get(usize::from(write))?.keys.get(rail)?;
+            let entry = Sge { addr: address as u64, len: u32::try_from(len).ok()?, lkey };
+            entries.push(entry).ok()?;
+            return Some(Held::default());
         }
+        let shared = &self.shared;
         let state = shared.state()?;
         let from = address as u64;
-        let mut to = from.checked_add(len as u64)?;
+        let to = from.checked_add(len as u64)?;
+        let mut held = Held::default();
+        match shared.find(state, (rail, most), (from, to, write), (&mut held, entries)) {
+            Found::All => Some(held),
+            Found::Unsettled => None,
+            Found::Missing(at) => {
+                self.make_and_hold(state, (rail, most), (from, to, write), (held, at), entries)
+            }
+        }
+    }
+
+    /// As [`Cache::hold`], when a region is missing from an address on; `held` are those before it.
+    #[cold]
+    fn make_and_hold(
+        &self,
+        state: &Mutex<State>,
+        (rail, most): (usize, usize),
+        (from, mut to, write): (u64, u64, bool),
+        (mut held, mut at): (Held, u64),
+        entries: &mut Entries,
+    ) -> Option<Held> {
+        let shared = &self.shared;
         let mut attempts = 2 * MOST;
         loop {
-            let (held, at) = match shared.find(state, rail, (from, to, write), most) {
-                Found::All(held, entries) => return Some((held, entries)),
-                Found::Unsettled => return None,
-                Found::Missing(held, at) => (held, at),
-            };
             let is_made = attempts > 0
                 && shared
                     .limits
                     .first_block(at, to - at)
                     .is_some_and(|span| shared.make(state, span, write));
-            drop(held);
+            held.0.clear();
+            entries.clear();
             if !is_made {
                 if at == from {
                     return None;
@@ -555,6 +538,11 @@ impl Cache {
                 (to, attempts) = (at, 0);
             }
             attempts = attempts.saturating_sub(1);
+            match shared.find(state, (rail, most), (from, to, write), (&mut held, entries)) {
+                Found::All => return Some(held),
+                Found::Unsettled => return None,
+                Found::Missing(missing) => at = missing,
+            }
         }
     }
 

@@ -97,7 +97,9 @@ fn put_at_last(cache: &Cache, device: &Pinning, at: u64, len: usize, word: u64) 
 /// A put of words that are all `word`: whether the device read them, and it may not read others.
 fn put(cache: &Cache, device: &Pinning, at: u64, len: usize, word: u64) -> bool {
     let at = usize::try_from(at).expect("an address");
-    let Some((held, entries)) = cache.hold(0, (at, len), false, MOST) else { return false };
+    let mut entries = Entries::new();
+    let held = cache.hold((0, MOST), (at, len), false, &mut entries);
+    let Some(held) = held else { return false };
     let mut next = at as u64;
     for entry in &entries {
         assert_eq!(entry.addr, next);
@@ -192,8 +194,9 @@ fn what_cannot_be_registered_is_copied() {
     let shared = map_shared(len);
     fill(shared, len, 2);
     assert!(!put(&cache, &device, shared, len, 2));
-    assert!(cache.hold(0, (usize::MAX - 5000, 5000), false, MOST).is_none());
-    assert!(cache.hold(0, (usize::MAX - 5000, 9000), false, MOST).is_none());
+    let mut entries = Entries::new();
+    assert!(cache.hold((0, MOST), (usize::MAX - 5000, 5000), false, &mut entries).is_none());
+    assert!(cache.hold((0, MOST), (usize::MAX - 5000, 9000), false, &mut entries).is_none());
     cache.close();
     assert!(!put(&cache, &device, memory, len, 1));
     unmap(memory, len);
@@ -205,8 +208,9 @@ fn paging_on_demand_registers_nothing_else() {
     let device = Pinning::default();
     let mut cache = Cache::new(Box::new(device.clone()), limits(64), false);
     cache.use_paging().expect("it can");
-    let (held, entries) = cache.hold(0, (12_345, 1 << 30), true, MOST).expect("everything");
-    drop(held);
+    let mut entries = Entries::new();
+    let held = cache.hold((0, MOST), (12_345, 1 << 30), true, &mut entries);
+    drop(held.expect("everything"));
     assert_eq!(entries[..], [Sge { addr: 12_345, len: 1 << 30, lkey: u32::MAX }]);
     assert_eq!(cache.counts(), Counts::default());
     assert!(lock(&device.regions).is_empty());
@@ -222,7 +226,7 @@ fn reading_needs_no_right_to_write() {
     fill(memory, len, 1);
     assert!(put(&cache, &device, memory, len, 1));
     let at = usize::try_from(memory).expect("an address");
-    assert!(cache.hold(0, (at, len), true, MOST).is_none());
+    assert!(cache.hold((0, MOST), (at, len), true, &mut Entries::new()).is_none());
     assert!(put(&cache, &device, memory, len, 1), "reading is not refused");
     unmap(memory, len);
 }
@@ -270,9 +274,10 @@ fn what_a_hit_costs() {
     let Some(cache) = cache(&device, 256) else { return };
     let memory = map(128 * BLOCK);
     fill(memory, 128 * BLOCK, 1);
-    let hold = |block: usize| {
+    let mut entries = Entries::new();
+    let mut hold = |block: usize| {
         let at = usize::try_from(memory).expect("an address") + block * BLOCK + 64;
-        cache.hold(0, (at, BLOCK / 2), false, MOST)
+        cache.hold((0, MOST), (at, BLOCK / 2), false, &mut entries)
     };
     assert!((0..128).all(|block| hold(block).is_some()));
     let mut best = Duration::MAX;

@@ -2,12 +2,17 @@
 //!
 //! Addresses are cut at the multiples of a *block*, the size of the largest region. Inside a block
 //! regions are runs of whole pages that neither overlap nor touch: one that is missing is made
-//! together with what it overlaps or touches, so that transfers at any alignment soon hit. A
-//! region that nobody uses stays, in the order of its last use; the one that was not used for
-//! longest gives way when there is no room (*victims*).
+//! together with what it overlaps or touches, so that transfers at any alignment soon hit. Regions
+//! stay, in the order in which their last uses began; of those that nobody uses the one that was
+//! not used for longest gives way when there is no room (*victims*).
 //!
-//! Nothing here allocates or frees memory after `new`: whoever holds the lock around this must not
-//! wait for the end of an `munmap` (`watch.rs`).
+//! Uses begin under the lock around this, and end without it ([`Use`]).
+//!
+//! Nothing here allocates or frees memory after `new`: whoever holds the lock must not wait for the
+//! end of an `munmap` (`watch.rs`).
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whole pages: addresses from `from` up to `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +38,7 @@ impl Span {
 /// How much may be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
+    /// A power of two.
     pub(crate) page: u64,
     /// Bytes of the largest region: a power of two, at least a page.
     pub(crate) block: u64,
@@ -44,7 +50,7 @@ impl Limits {
     /// The whole pages of `len` bytes from `address` on that are in the block where they begin;
     /// `None` where addresses wrap.
     pub(crate) fn first_block(&self, address: u64, len: u64) -> Option<Span> {
-        let end = address.checked_add(len)?.checked_next_multiple_of(self.page)?;
+        let end = address.checked_add(len)?.checked_add(self.page - 1)? & !(self.page - 1);
         let from = address & !(self.page - 1);
         let block_end = (from & !(self.block - 1)).checked_add(self.block)?;
         Some(Span { from, to: end.min(block_end) })
@@ -53,23 +59,59 @@ impl Limits {
 
 /// Marks the end of a list.
 const NONE: u32 = u32::MAX;
+/// Most places of regions that were found last: a power of two.
+const MOST_RECENT: usize = 4096;
+
+/// One use of a region, which is not deregistered before this is dropped. That takes no lock: the
+/// word counts the uses of a slot that have ended, and the table knows how many have begun. The
+/// words are never freed, as a transfer may outlive the table.
+#[must_use]
+pub(crate) struct Use(&'static AtomicU64);
+
+impl fmt::Debug for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Use")
+    }
+}
+
+impl Drop for Use {
+    #[inline]
+    fn drop(&mut self) {
+        // Whoever sees that nobody uses the region sees all that was done with it.
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
 
 #[derive(Debug)]
 struct Slot<T> {
     span: Span,
     write: bool,
-    users: u32,
-    /// Found by look-ups; else it goes as soon as nobody uses it.
+    /// Found by look-ups; else it goes when nobody uses it.
     live: bool,
+    /// Uses that have begun since the table was made, and those that have ended.
+    begun: u64,
+    ended: &'static AtomicU64,
     previous: u32,
     next: u32,
     value: Option<T>,
 }
 
+impl<T> Slot<T> {
+    /// May be true for a moment longer than it is; never the other way round under the lock.
+    fn is_used(&self) -> bool {
+        self.ended.load(Ordering::Acquire) != self.begun
+    }
+
+    #[inline]
+    const fn serves(&self, span: Span, write: bool) -> bool {
+        self.live && self.span.covers(span) && (self.write || !write)
+    }
+}
+
 /// What has to be done for a region that is missing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan<T> {
-    /// There is room: register this, for writing or not.
+    /// There is room: register this, for writing or not. It has begun ([`Regions::begin`]).
     Register(Span, bool),
     /// First deregister this one.
     Evict(Span, T),
@@ -85,10 +127,12 @@ pub(crate) struct Regions<T> {
     free: Vec<u32>,
     /// Beginnings of live regions in order, with their slots.
     map: Vec<(u64, u32)>,
-    /// Live regions without users, that of the earliest last use first.
+    /// For look-ups by block (its number's lowest bits): the slot that was found there last.
+    recent: Box<[u32]>,
+    /// Live regions, that whose last use began first in front.
     oldest: u32,
     newest: u32,
-    /// Regions that are neither live nor used, linked by `next`.
+    /// Regions that are not live, linked by `next`.
     dead: u32,
     bytes: u64,
     /// What is being registered, and whether it was forgotten meanwhile.
@@ -99,20 +143,23 @@ pub(crate) struct Regions<T> {
 impl<T> Regions<T> {
     pub(crate) fn new(limits: Limits) -> Self {
         let count = limits.regions as usize;
-        let slot = |_| Slot {
+        let words: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
+        let slot = |ended| Slot {
             span: Span { from: 0, to: 0 },
             write: false,
-            users: 0,
             live: false,
+            begun: 0,
+            ended,
             previous: NONE,
             next: NONE,
             value: None,
         };
         Self {
             limits,
-            slots: (0..limits.regions).map(slot).collect(),
+            slots: words.leak().iter().map(slot).collect(),
             free: (0..limits.regions).rev().collect(),
             map: Vec::with_capacity(count),
+            recent: vec![NONE; count.next_power_of_two().min(MOST_RECENT)].into(),
             oldest: NONE,
             newest: NONE,
             dead: NONE,
@@ -128,43 +175,42 @@ impl<T> Regions<T> {
         (self.slots.len() - self.free.len(), self.bytes)
     }
 
-    pub(crate) fn value(&self, slot: u32) -> Option<&T> {
-        self.slots.get(slot as usize)?.value.as_ref()
-    }
-
     /// The first region that begins after `address`, as a place in the map.
     fn place(&self, address: u64) -> usize {
         self.map.partition_point(|(from, _)| *from <= address)
     }
 
-    /// Holds the live region that covers `span` (which is in one block) for one more user.
+    /// The slot of the live region that covers `span`, which is in one block.
     #[inline]
-    pub(crate) fn hold(&mut self, span: Span, write: bool) -> Option<u32> {
-        let at = self.place(span.from).checked_sub(1)?;
-        let (_, index) = *self.map.get(at)?;
-        let slot = self.slots.get_mut(index as usize)?;
-        if !slot.span.covers(span) || write && !slot.write {
+    fn find(&mut self, span: Span, write: bool) -> Option<u32> {
+        let serves =
+            |index: u32| self.slots.get(index as usize).is_some_and(|it| it.serves(span, write));
+        let block = span.from >> self.limits.block.trailing_zeros();
+        let at = usize::try_from(block & (self.recent.len() as u64 - 1)).ok()?;
+        let recent = *self.recent.get(at)?;
+        if serves(recent) {
+            return Some(recent);
+        }
+        let (_, index) = *self.map.get(self.place(span.from).checked_sub(1)?)?;
+        if !serves(index) {
             return None;
         }
-        slot.users += 1;
-        if slot.users == 1 {
-            self.unlink(index);
-        }
+        *self.recent.get_mut(at)? = index;
         Some(index)
     }
 
-    /// One user less. A region that nobody will find again comes back to be deregistered.
-    pub(crate) fn release(&mut self, index: u32) -> Option<T> {
-        let slot = self.slots.get_mut(index as usize)?;
-        slot.users = slot.users.checked_sub(1)?;
-        if slot.users > 0 {
-            return None;
-        }
-        if slot.live {
+    /// Begins a use of the live region that covers `span`, which is in one block.
+    #[inline]
+    pub(crate) fn hold(&mut self, span: Span, write: bool) -> Option<(Use, &T)> {
+        let index = self.find(span, write)?;
+        if self.newest != index {
+            self.unlink(index);
             self.append(index);
-            return None;
         }
-        self.vacate(index)
+        let slot = self.slots.get_mut(index as usize)?;
+        let value = slot.value.as_ref()?;
+        slot.begun += 1;
+        Some((Use(slot.ended), value))
     }
 
     fn unlink(&mut self, index: u32) {
@@ -200,17 +246,13 @@ impl<T> Regions<T> {
         Some(value)
     }
 
-    /// Takes a live region out of the map; what has no users joins the dead.
+    /// Takes a live region out of the map; it joins the dead.
     fn remove(&mut self, at: usize) {
         let (_, index) = self.map.remove(at);
-        let Some(slot) = self.slots.get_mut(index as usize) else { return };
-        slot.live = false;
-        if slot.users == 0 {
-            self.unlink(index);
-            let next = std::mem::replace(&mut self.dead, index);
-            if let Some(slot) = self.slots.get_mut(index as usize) {
-                slot.next = next;
-            }
+        self.unlink(index);
+        let next = std::mem::replace(&mut self.dead, index);
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            (slot.live, slot.next) = (false, next);
         }
     }
 
@@ -248,6 +290,8 @@ impl<T> Regions<T> {
                 return Plan::Evict(dead.0, dead.1);
             }
             if !self.free.is_empty() && self.bytes + union.len() <= self.limits.bytes {
+                // The neighbours may be unmapped from now on.
+                self.begin(union);
                 return Plan::Register(union, write);
             }
             if let Some((span, value)) = self.evict() {
@@ -257,11 +301,26 @@ impl<T> Regions<T> {
         Plan::Full
     }
 
+    /// The first region from `index` on, along `next`, that nobody uses, and the one before it.
+    fn unused_from(&self, mut index: u32) -> Option<(u32, u32)> {
+        let mut before = NONE;
+        loop {
+            let slot = self.slots.get(index as usize)?;
+            if !slot.is_used() {
+                return Some((index, before));
+            }
+            (before, index) = (index, slot.next);
+        }
+    }
+
     fn take_dead(&mut self) -> Option<(Span, T)> {
-        let index = self.dead;
+        let (index, before) = self.unused_from(self.dead)?;
         let slot = self.slots.get(index as usize)?;
-        let span = slot.span;
-        self.dead = slot.next;
+        let (span, next) = (slot.span, slot.next);
+        match self.slots.get_mut(before as usize) {
+            Some(before) => before.next = next,
+            None => self.dead = next,
+        }
         // Its pages may be those of a live region.
         let empty = Span { from: span.from, to: span.from };
         self.vacate(index).map(|value| (empty, value))
@@ -269,7 +328,7 @@ impl<T> Regions<T> {
 
     /// Takes out the region that was not used for longest, with its pages.
     pub(crate) fn evict(&mut self) -> Option<(Span, T)> {
-        let index = self.oldest;
+        let (index, _) = self.unused_from(self.oldest)?;
         let span = self.slots.get(index as usize)?.span;
         let at = self.place(span.from).checked_sub(1)?;
         self.map.remove(at);
@@ -297,15 +356,8 @@ impl<T> Regions<T> {
         self.map.insert(at, (span.from, index));
         self.bytes += span.len();
         if let Some(slot) = self.slots.get_mut(index as usize) {
-            *slot = Slot {
-                span,
-                write,
-                users: 0,
-                live: true,
-                previous: NONE,
-                next: NONE,
-                value: Some(value),
-            };
+            (slot.span, slot.write, slot.live) = (span, write, true);
+            slot.value = Some(value);
         }
         self.append(index);
         Ok(())

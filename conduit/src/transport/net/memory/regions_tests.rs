@@ -22,7 +22,6 @@ fn make(regions: &mut Regions<u32>, wanted: Span, write: bool, value: u32) -> Op
     loop {
         match regions.plan(wanted, write) {
             Plan::Register(union, write) => {
-                regions.begin(union);
                 regions.insert(union, write, value).expect("nothing was forgotten");
                 return Some(gone);
             }
@@ -63,11 +62,11 @@ fn a_missing_region_joins_its_neighbours_in_its_block() {
 fn reading_does_not_give_the_right_to_write() {
     let mut regions = Regions::new(limits(64, 8));
     make(&mut regions, span(0, 4), false, 1);
-    assert_eq!(regions.hold(span(1, 2), true), None);
+    assert!(regions.hold(span(1, 2), true).is_none());
     assert_eq!(regions.plan(span(1, 2), true), Plan::Register(span(0, 4), true));
     make(&mut regions, span(1, 2), true, 2);
-    let held = regions.hold(span(0, 4), true).expect("writable");
-    assert_eq!(regions.value(held), Some(&2));
+    let (_held, value) = regions.hold(span(0, 4), true).expect("writable");
+    assert_eq!(value, &2);
     assert!(regions.hold(span(3, 4), false).is_some());
 }
 
@@ -77,15 +76,22 @@ fn what_was_not_used_for_longest_goes_first_and_what_is_used_stays() {
     for (value, at) in [(1, 0), (2, 8), (3, 16)] {
         assert_eq!(make(&mut regions, span(at, at + 1), false, value), Some(vec![]));
     }
-    let first = regions.hold(span(0, 1), false).expect("there");
-    assert_eq!(make(&mut regions, span(24, 25), false, 4), Some(vec![2]));
-    assert_eq!(regions.release(first), None);
-    assert_eq!(make(&mut regions, span(32, 33), false, 5), Some(vec![3]));
-    assert_eq!(make(&mut regions, span(40, 41), false, 6), Some(vec![4]));
-    assert_eq!(make(&mut regions, span(48, 49), false, 7), Some(vec![1]));
-    let all: Vec<_> = [32, 40, 48].map(|at| regions.hold(span(at, at + 1), false)).into();
-    assert!(all.iter().all(Option::is_some));
+    let hold = |regions: &mut Regions<u32>, at| {
+        regions.hold(span(at, at + 1), false).map(|(one, _)| one).expect("there")
+    };
+    // The oldest, but in use; then the second is used again, briefly.
+    let first = hold(&mut regions, 0);
+    for at in [8, 16, 8] {
+        drop(hold(&mut regions, at));
+    }
+    assert_eq!(make(&mut regions, span(24, 25), false, 4), Some(vec![3]));
+    assert_eq!(make(&mut regions, span(32, 33), false, 5), Some(vec![2]));
+    drop(first);
+    assert_eq!(make(&mut regions, span(40, 41), false, 6), Some(vec![1]));
+    let all = [24, 32, 40].map(|at| hold(&mut regions, at));
     assert_eq!(make(&mut regions, span(56, 57), false, 8), None);
+    drop(all);
+    assert_eq!(make(&mut regions, span(56, 57), false, 9), Some(vec![4]));
 }
 
 #[test]
@@ -93,14 +99,23 @@ fn forgotten_pages_are_not_found_and_their_region_waits_for_its_users() {
     let mut regions = Regions::new(limits(64, 8));
     make(&mut regions, span(0, 4), false, 1);
     make(&mut regions, span(4 + 8, 8 + 8), false, 2);
-    let held = regions.hold(span(0, 4), false).expect("there");
+    make(&mut regions, span(24, 25), false, 3);
+    let hold = |regions: &mut Regions<u32>, from, to| {
+        regions.hold(span(from, to), false).map(|(one, _)| one)
+    };
+    let held = hold(&mut regions, 0, 4).expect("there");
     regions.forget(span(3, 13));
-    assert_eq!(regions.hold(span(0, 1), false), None);
-    assert_eq!(regions.hold(span(12, 13), false), None);
-    // Unused: the next plan hands it out. Used: its last user does.
-    assert_eq!(make(&mut regions, span(20, 21), false, 3), Some(vec![2]));
-    assert_eq!(regions.release(held), Some(1));
-    assert_eq!(regions.held(), (1, PAGE));
+    assert!(hold(&mut regions, 0, 1).is_none());
+    assert!(hold(&mut regions, 12, 13).is_none());
+    // The next plan hands out what is unused.
+    assert_eq!(make(&mut regions, span(32, 33), false, 4), Some(vec![2]));
+    // Neither a plan nor the search of a victim does with what is used.
+    assert_eq!(regions.evict(), Some((span(24, 25), 3)));
+    assert_eq!(make(&mut regions, span(40, 41), false, 5), Some(vec![]));
+    assert_eq!(regions.held(), (3, 6 * PAGE));
+    drop(held);
+    assert_eq!(make(&mut regions, span(48, 49), false, 6), Some(vec![1]));
+    assert_eq!(regions.held(), (3, 3 * PAGE));
 }
 
 #[test]
@@ -114,6 +129,16 @@ fn what_is_forgotten_while_it_is_registered_is_not_entered() {
     regions.begin(span(0, 4));
     regions.forget(span(4, 5));
     assert_eq!(regions.insert(span(0, 4), false, 1), Ok(()));
+}
+
+#[test]
+fn what_is_forgotten_after_it_was_planned_is_not_entered() {
+    let mut regions = Regions::new(limits(64, 8));
+    make(&mut regions, span(0, 2), false, 1);
+    assert_eq!(regions.plan(span(2, 4), false), Plan::Register(span(0, 4), false));
+    // A neighbour, which belongs to another transfer.
+    regions.forget(span(0, 1));
+    assert_eq!(regions.insert(span(0, 4), false, 2), Err(2));
 }
 
 /// One step of a history.
@@ -142,6 +167,8 @@ struct Made {
     span: Span,
     write: bool,
     users: u32,
+    /// When its last use began, or it was made.
+    begun: u64,
     forgotten: bool,
     gone: bool,
 }
@@ -150,7 +177,8 @@ struct Model {
     regions: Regions<usize>,
     limits: Limits,
     made: Vec<Made>,
-    held: Vec<(u32, usize)>,
+    held: Vec<(Use, usize)>,
+    now: u64,
 }
 
 impl Model {
@@ -160,27 +188,56 @@ impl Model {
         one.gone = true;
     }
 
+    /// A victim is one that nobody will find again, or else the one that was not used for longest.
+    fn is_next(&self, value: usize) {
+        let victim = self.made[value];
+        let idle = self.made.iter().filter(|one| !one.gone && one.users == 0);
+        let first = idle.min_by_key(|one| (!one.forgotten, one.begun)).expect("the victim");
+        let is_right = if first.forgotten { victim.forgotten } else { victim.begun == first.begun };
+        assert!(is_right, "{victim:?} instead of {first:?}");
+    }
+
+    /// No region with any of these pages is found again.
+    fn replaced(&mut self, span: Span) {
+        for one in self.made.iter_mut().filter(|one| one.span.overlaps(span)) {
+            one.forgotten = true;
+        }
+    }
+
     fn hold(&mut self, span: Span, write: bool) -> bool {
-        let Some(slot) = self.regions.hold(span, write) else { return false };
-        let value = *self.regions.value(slot).expect("held");
+        let Some((held, value)) = self.regions.hold(span, write) else { return false };
+        let value = *value;
         let one = &mut self.made[value];
         assert!(!one.gone && !one.forgotten && one.span.covers(span), "{one:?} for {span:?}");
         assert!(one.write || !write);
         one.users += 1;
-        self.held.push((slot, value));
+        self.now += 1;
+        one.begun = self.now;
+        self.held.push((held, value));
         true
     }
 
     fn make(&mut self, span: Span, write: bool) {
         loop {
             match self.regions.plan(span, write) {
-                Plan::Evict(_, value) => self.gone(value),
+                Plan::Evict(_, value) => {
+                    self.is_next(value);
+                    self.gone(value);
+                }
                 Plan::Register(span, write) => {
                     let value = self.made.len();
-                    let made = Made { span, write, users: 0, forgotten: false, gone: false };
-                    self.made.push(made);
-                    self.regions.begin(span);
                     self.regions.insert(span, write, value).expect("room was planned");
+                    self.replaced(span);
+                    self.now += 1;
+                    let (begun, users) = (self.now, 0);
+                    self.made.push(Made {
+                        span,
+                        write,
+                        users,
+                        begun,
+                        forgotten: false,
+                        gone: false,
+                    });
                     assert!(self.hold(span, write), "what was just made is found");
                     return;
                 }
@@ -203,20 +260,15 @@ impl Model {
                 }
             }
             Step::Release(which) if !self.held.is_empty() => {
-                let (slot, value) = self.held.swap_remove(which % self.held.len());
+                let (held, value) = self.held.swap_remove(which % self.held.len());
                 self.made[value].users -= 1;
-                if let Some(gone) = self.regions.release(slot) {
-                    assert_eq!(gone, value);
-                    self.gone(gone);
-                }
+                drop(held);
             }
             Step::Release(_) => {}
             Step::Forget { from, len } => {
                 let span = span(from, from + len);
                 self.regions.forget(span);
-                for one in self.made.iter_mut().filter(|one| one.span.overlaps(span)) {
-                    one.forgotten = true;
-                }
+                self.replaced(span);
             }
         }
         let here: Vec<&Made> = self.made.iter().filter(|one| !one.gone).collect();
@@ -237,18 +289,20 @@ proptest! {
     ) {
         let limits = limits(bytes, count);
         let regions = Regions::new(limits);
-        let mut model = Model { regions, limits, made: Vec::new(), held: Vec::new() };
+        let mut model = Model { regions, limits, made: Vec::new(), held: Vec::new(), now: 0 };
         for step in steps {
             model.step(step);
         }
-        while let Some((slot, value)) = model.held.pop() {
+        while let Some((held, value)) = model.held.pop() {
             model.made[value].users -= 1;
-            if let Some(gone) = model.regions.release(slot) {
-                model.gone(gone);
-            }
+            drop(held);
         }
-        while let Some((_, value)) = model.regions.evict() {
+        // Whatever is left goes when it is asked for, each once.
+        while let Some((_, value)) = model.regions.take_dead().or_else(|| model.regions.evict()) {
+            model.is_next(value);
             model.gone(value);
         }
+        assert!(model.made.iter().all(|one| one.gone));
+        assert_eq!(model.regions.held(), (0, 0));
     }
 }
