@@ -119,8 +119,8 @@ fn the_longest_records_have_room() {
     let ways = ConnectWays { at_start: true, dynamic: true, one_list: true, listed: true };
     let (rails, credits) = (u16::MAX, u32::MAX);
     let (srq, fenced, buffer) = (true, true, u8::MAX);
-    let agreement =
-        Agreement { moving: 0, rails, queue_pairs: rails, credits, srq, fenced, buffer, ways };
+    let (moving, queue_pairs) = (credits, rails);
+    let agreement = Agreement { moving, rails, queue_pairs, credits, srq, fenced, buffer, ways };
     let sharing = Sharing { can: true, first: u32::MAX, ports: u64::MAX };
     let (gid, mtu) = ([0xff; 16], 4096);
     let rail = RailAddress { lid: rails, service: rails, gid, global: true, mtu, rd_atom: 255 };

@@ -339,11 +339,7 @@ fn a_rank_has_the_least_of_each_peer_and_a_bank() {
     let buffers = |sizes: Sizes| sizes.receive_buffers(&job(65), 64);
     assert_eq!(buffers(moving), 64 + 48 + 2);
     let srq = SharedReceive::Never;
-    let fixed = Sizes::of(
-        &DepthSettings { srq, ..super::super::NetSettings::default().depths },
-        &job(65),
-        RXE,
-    );
+    let fixed = Sizes::of(&DepthSettings { srq, ..NetSettings::default().depths }, &job(65), RXE);
     assert!(buffers(fixed.unwrap().0) > 6 * buffers(moving));
     let refused = |depths: &DepthSettings, limits| {
         Sizes::of(depths, &job(3), limits).unwrap_err().to_string()
