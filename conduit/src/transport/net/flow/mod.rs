@@ -13,6 +13,8 @@ pub(crate) mod borrow;
 pub(crate) mod lend;
 
 #[cfg(test)]
+mod fan_in;
+#[cfg(test)]
 mod sim;
 
 /// Bounds of one rank. All ranks of a job have the same.
