@@ -258,8 +258,10 @@ mod tests {
 
     use spawner_ssh::StageMode;
 
+    use super::super::frames::{MAX_BULK, MAX_CONTROL};
     use super::*;
     use crate::report::End;
+    use bootstrap::rank::MAX_HOSTS;
     use spawner_ssh::diagnosis::{Class, Failure, Step};
 
     fn common(host_of: &[u32], hosts: u32) -> Common {
@@ -336,6 +338,24 @@ mod tests {
         }
         let down = Down::Setup { common: vec![1].into(), subtree: vec![(0, HostEntry::new("n"))] };
         assert_eq!(decode::<Down>(&encode(&down)).unwrap(), down);
+    }
+
+    /// Messages that name all hosts or ranks of the largest job.
+    #[test]
+    fn the_largest_job_has_room() {
+        let name = |host: u32| HostEntry::new(format!("node{host:08}.cluster.example.org"));
+        let all: Vec<Member> = (0..MAX_HOSTS).map(|host| (host, name(host))).collect();
+        let hosts = (0..MAX_HOSTS).collect();
+        let lost = Up::Lost { hosts, loss: Loss::at_once("end of file".into()) };
+        for up in [lost, Up::Unreached(all.clone())] {
+            assert!(encode(&up).len() <= MAX_CONTROL, "{}", encode(&up).len());
+        }
+        // One rank after the other on another host: the longest description.
+        let host_of: Vec<u32> = (0..MAX_RANKS).map(|rank| rank % MAX_HOSTS).collect();
+        let common = encode(&common(&host_of, MAX_HOSTS));
+        assert_eq!(Common::decode(&common).unwrap().1, host_of);
+        let setup = Down::Setup { common: common.to_vec().into(), subtree: all };
+        assert!(encode(&setup).len() <= MAX_BULK, "{}", encode(&setup).len());
     }
 
     #[test]
