@@ -2,6 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Most ranks of a job. Every table, frame and message has room for so many.
+pub const MAX_RANKS: u32 = 1 << 24;
+
+/// Most hosts of a job.
+pub const MAX_HOSTS: u32 = 1 << 20;
+
 /// Number of a process in its job, `0..size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank(pub u32);

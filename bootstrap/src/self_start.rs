@@ -9,6 +9,8 @@ use std::process::Command;
 
 use settings::{Env, Kind, Value};
 
+use crate::rank::MAX_RANKS;
+
 /// Asks for it.
 const VARIABLE: &str = "GASNET_IBV_SELF_START";
 /// Must be set, and say `ssh`: without the variable, programs never start others.
@@ -17,7 +19,6 @@ const SPAWNER: &str = "GASNET_IBV_SPAWNER";
 const LAUNCHER: &str = "GASNET_IBV_LAUNCHER";
 /// Its name.
 const NAME: &str = "gasnetrun_ibv";
-const MAX_RANKS: u32 = 1 << 22;
 
 /// Why a program that was asked to cannot start itself.
 #[derive(Debug, thiserror::Error)]

@@ -17,14 +17,21 @@ use settings::say;
 
 use crate::barrier::drive::is_driving;
 use crate::error::Error;
+use crate::exit::machine::Tree;
 use crate::exit::{self, Link};
 use crate::rank::RankContext;
 use crate::transport::message::MessageClass;
+use crate::transport::neighbours::Neighbours;
 use crate::transport::net::NetTransport;
 
 impl Link for RankContext {
     fn rank_info(&self) -> RankInfo {
         self.rank_info
+    }
+
+    fn tree(&self) -> Tree {
+        let Neighbours { span, ranks, ahead, behind, .. } = &self.neighbours;
+        Tree::new(ranks, span.local as usize, ahead, behind)
     }
 
     fn node_shm(&self) -> &NodeShm {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bootstrap::Rank;
+use bootstrap::rank::MAX_RANKS;
 use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
 use supervisor::plan::{StageMode, StdinTo};
@@ -223,9 +224,6 @@ impl Flags {
         self.verbose.max(u8::from(self.dry_run || self.keep))
     }
 }
-
-/// Most ranks one job can name: rank numbers travel as 32 bits, and pids end at 2^22.
-const MAX_RANKS: u32 = 1 << 22;
 
 fn whole(text: &str) -> Option<u64> {
     (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))

@@ -4,7 +4,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-use crate::credits::{Account, Permits};
+use crate::credits::{Account, Carried, Permits};
 use crate::lockfree::{AppendTable, IndexStack, Mailbox};
 use crate::spin_lock::RawLock;
 use crate::sys::atomic::{AtomicU32, Ordering};
@@ -86,8 +86,40 @@ fn banked_credits_are_carried_once() {
         };
         let (one, other) = (carry(), carry());
         account.bank();
-        let carried = one.join().unwrap() + other.join().unwrap();
-        assert_eq!(carried + account.carry(), 2);
+        let carried = [one.join().unwrap(), other.join().unwrap(), account.carry()];
+        assert_eq!(carried.map(Carried::returned).iter().sum::<u32>(), 2);
+    });
+}
+
+#[test]
+fn what_is_lent_is_carried_once() {
+    check(|| {
+        let account = Arc::new(Account::new(4, 3));
+        account.lend(3);
+        let carries = {
+            let account = Arc::clone(&account);
+            thread::spawn(move || account.carry())
+        };
+        account.lend(5);
+        account.bank();
+        let carried = [carries.join().unwrap(), account.carry(), account.carry()];
+        assert_eq!(carried.map(Carried::granted).iter().sum::<u32>(), 8);
+        assert_eq!(carried.map(Carried::returned).iter().sum::<u32>(), 1);
+    });
+}
+
+#[test]
+fn credits_in_use_are_never_given_up() {
+    check(|| {
+        let account = Arc::new(Account::new(3, 1));
+        let uses = {
+            let account = Arc::clone(&account);
+            thread::spawn(move || u32::from(account.take()) + u32::from(account.take()))
+        };
+        let given = account.give_up(1, 2);
+        let used = uses.join().unwrap();
+        assert_eq!(account.available() + used + given, 3);
+        assert_eq!(account.supply.made() + given, 3);
     });
 }
 

@@ -126,7 +126,8 @@ impl Driver {
         let timeouts = Timeouts::new(options.timeout);
         let timeouts =
             if link.exit_notifier().has_agent() { timeouts } else { timeouts.deciding() };
-        let config = Config { rank: place.rank.0, size: place.size, control, timeouts };
+        let (size, tree) = (place.size, link.tree());
+        let config = Config { rank: place.rank.0, size, control, timeouts, tree };
         let protocol = Protocol { machine: Machine::new(config), outbox: Outbox::new() };
         let driver = Self {
             link,

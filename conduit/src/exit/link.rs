@@ -6,9 +6,14 @@ use std::time::Duration;
 use bootstrap::node_shm::NodeShm;
 use bootstrap::{ExitNotifier, Rank, RankInfo};
 
+use super::machine::Tree;
+
 /// One rank, as the exit sees it. Everything here but [`Link::close`] is async-signal-safe.
 pub(crate) trait Link: Send + Sync {
     fn rank_info(&self) -> RankInfo;
+
+    /// Whom this rank's reduction of exit codes talks with.
+    fn tree(&self) -> Tree;
 
     fn node_shm(&self) -> &NodeShm;
 

@@ -6,11 +6,13 @@
 //! [`Machine::handle`]; what has to be done comes back as [`Action`]s, in order.
 //! [`Machine::deadline`] is the only way it asks to be woken.
 //!
-//! * **Reducing.** A rank that exits contributes the first code that was given locally and reduces
-//!   the codes of all ranks to their maximum with the pattern of the dissemination barrier:
-//!   ceil(log2 N) rounds, in round `i` a rank sends its running maximum to `rank + 2^i` and waits
-//!   for `rank - 2^i`. Values that come early are merged (the maximum does not mind) and their
-//!   rounds kept in a bit set. Complete means that all ranks exit: *graceful*.
+//! * **Reducing.** A rank that exits contributes the first code that was given locally, and the
+//!   codes of all ranks are reduced to their maximum, first in each neighbourhood, up a tree to its
+//!   leader ([`Tree`]). The leaders of the N neighbourhoods follow the pattern of the dissemination
+//!   barrier: ceil(log2 N) rounds, in round `i` a leader sends its running maximum to the one that
+//!   is `2^i` ahead and waits for the one that far behind. The outcome goes down the trees. Values
+//!   that come early are merged (the maximum does not mind) and their rounds kept in a bit set.
+//!   Complete means that all ranks exit: *graceful*.
 //! * **Electing.** The reduction timed out: some rank does not exit. Rank 0 makes the first
 //!   candidate the leader.
 //! * **Leading.** The leader sends an exit request with the code to every rank and counts the
@@ -38,6 +40,7 @@ pub use super::protocol::{
     Action, Actions, Code, Config, Event, MAX_ACTIONS, MAX_ROUNDS, Message, Phase,
 };
 pub use super::timeouts::{Millis, Timeouts};
+pub use super::tree::Tree;
 
 /// Code of an end without a code; no phase after Running is without one.
 const UNKNOWN_CODE: Code = Code(1);
@@ -80,7 +83,11 @@ pub struct Machine {
     phase: Phase,
     /// Maximum of this rank's code and of all that arrived.
     code: Option<Code>,
-    /// Round of the reduction that is waited for.
+    /// Children whose codes have arrived: a bit each.
+    gathered: u8,
+    /// This rank's code and those of its children went to its parent, or to the first leader ahead.
+    passed_on: bool,
+    /// Round between leaders that is waited for.
     round: u8,
     /// Rounds whose message has arrived.
     seen: u32,
@@ -107,6 +114,8 @@ impl Machine {
             config,
             phase: Phase::Running,
             code: None,
+            gathered: 0,
+            passed_on: false,
             round: 0,
             seen: 0,
             graceful: false,
@@ -145,14 +154,6 @@ impl Machine {
         self.code
     }
 
-    /// Rounds of the reduction: ceil(log2 size).
-    #[must_use]
-    pub const fn rounds(size: u32) -> u8 {
-        #[expect(clippy::cast_possible_truncation, reason = "at most 32")]
-        let rounds = (u32::BITS - (size - 1).leading_zeros()) as u8;
-        rounds
-    }
-
     /// Takes notice of something that happened at `now` (which never goes back) and appends what
     /// has to be done.
     pub fn handle(&mut self, now: Millis, event: Event, out: &mut Actions) {
@@ -184,7 +185,6 @@ impl Machine {
         self.decide_at = self.until.filter(|_| control);
         // What was heard before counts as well.
         self.hurry(now);
-        self.send_round(out);
         self.reduce(now, out);
     }
 
@@ -211,33 +211,46 @@ impl Machine {
         self.code.unwrap_or(UNKNOWN_CODE)
     }
 
-    /// The rank `2^round` further (or back) around the ring; `round` is below [`Machine::rounds`].
-    fn around(&self, round: u8, forward: bool) -> u32 {
-        let size = u64::from(self.config.size);
-        let step = 1_u64 << round;
-        let step = if forward { step } else { size - step };
-        #[expect(clippy::cast_possible_truncation, reason = "below size, which has 32 bits")]
-        let rank = ((u64::from(self.config.rank) + step) % size) as u32;
-        rank
-    }
-
     fn send_round(&self, out: &mut Actions) {
-        if self.round < Self::rounds(self.config.size) {
+        if let Some(&to) = self.config.tree.ahead.get(usize::from(self.round)) {
             let message = Message::Reduce { round: self.round, code: self.known() };
-            push(out, Action::Send { to: self.around(self.round, true), message });
+            push(out, Action::Send { to, message });
         }
     }
 
-    /// Goes through all rounds that are complete.
+    /// Passes on what is complete: the codes of the children, then all rounds.
     fn reduce(&mut self, now: Millis, out: &mut Actions) {
-        let rounds = Self::rounds(self.config.size);
+        let tree = &self.config.tree;
+        if (self.gathered.count_ones() as usize) < tree.children.len() {
+            return;
+        }
+        let (parent, rounds) = (tree.parent, tree.rounds());
+        let first = !std::mem::replace(&mut self.passed_on, true);
+        if let Some(to) = parent {
+            if first {
+                push(out, Action::Send { to, message: Message::Gather(self.known()) });
+            }
+            return;
+        }
+        if first {
+            self.send_round(out);
+        }
         while self.round < rounds && self.seen & 1 << self.round != 0 {
             self.round += 1;
             self.send_round(out);
         }
         if self.round == rounds {
-            self.drain(now, true, out);
+            self.complete(now, out);
         }
+    }
+
+    /// The codes of all ranks are known: those below hear it.
+    fn complete(&mut self, now: Millis, out: &mut Actions) {
+        let message = Message::Outcome(self.known());
+        for &to in &self.config.tree.children {
+            push(out, Action::Send { to, message });
+        }
+        self.drain(now, true, out);
     }
 
     fn decide(&mut self, out: &mut Actions) {
@@ -269,7 +282,15 @@ impl Machine {
             return;
         }
         match message {
+            Message::Gather(code) => {
+                if let Some(child) = self.config.tree.child(from) {
+                    self.gather_arrived(now, child, code, out);
+                }
+            }
             Message::Reduce { round, code } => self.reduce_arrived(now, from, round, code, out),
+            Message::Outcome(code) if self.config.tree.parent == Some(from) => {
+                self.outcome_arrived(now, code, out);
+            }
             Message::RoleRequest if self.config.rank == 0 => {
                 let leader = *self.leader.get_or_insert(from);
                 let message = Message::RoleReply(leader == from);
@@ -295,17 +316,48 @@ impl Machine {
         }
     }
 
-    fn reduce_arrived(&mut self, now: Millis, from: u32, round: u8, code: Code, out: &mut Actions) {
-        let sound = round < Self::rounds(self.config.size) && self.around(round, false) == from;
-        // After Reducing the result is somebody else's to decide.
-        if !sound || !matches!(self.phase, Phase::Running | Phase::Reducing) {
-            return;
+    fn gather_arrived(&mut self, now: Millis, child: usize, code: Code, out: &mut Actions) {
+        if self.contributed(now, code) {
+            self.gathered |= 1 << child;
+            self.reduce_on(now, out);
         }
-        self.merge(code);
-        self.seen |= 1 << round;
+    }
+
+    fn reduce_arrived(&mut self, now: Millis, from: u32, round: u8, code: Code, out: &mut Actions) {
+        let sound = self.config.tree.behind.get(usize::from(round)) == Some(&from);
+        if sound && self.contributed(now, code) {
+            self.seen |= 1 << round;
+            self.reduce_on(now, out);
+        }
+    }
+
+    /// Merges a code of the reduction. After Reducing the result is somebody else's to decide.
+    fn contributed(&mut self, now: Millis, code: Code) -> bool {
+        let wanted = matches!(self.phase, Phase::Running | Phase::Reducing);
+        if wanted {
+            self.merge(code);
+        }
         if self.phase == Phase::Reducing {
             self.hurry(now);
+        }
+        wanted
+    }
+
+    fn reduce_on(&mut self, now: Millis, out: &mut Actions) {
+        if self.phase == Phase::Reducing {
             self.reduce(now, out);
+        }
+    }
+
+    /// All ranks exit: so it is also for a rank whose patience ended before it heard.
+    fn outcome_arrived(&mut self, now: Millis, code: Code, out: &mut Actions) {
+        let waits = matches!(
+            self.phase,
+            Phase::Reducing | Phase::Electing | Phase::Leading | Phase::Following
+        );
+        if waits && self.passed_on {
+            self.merge(code);
+            self.complete(now, out);
         }
     }
 

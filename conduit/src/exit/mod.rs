@@ -1,6 +1,6 @@
 //! Exit: how a rank ends, alone or with the others, with one code, whatever happens.
 //!
-//! * [`machine`]: the protocol, pure. [`timeouts`]: its bounds. See `docs/design/exit.md`.
+//! * [`machine`]: the protocol, pure. [`timeouts`]: its bounds. `tree`: who talks with whom. See `docs/design/exit.md`.
 //! * `driver`: runs the machine in the process. `protocol`: what goes in and out of it. `inbox`:
 //!   its messages from the network. `flush`: the streams.
 //! * `crash`: signals, backtraces, freezing. `signals`: the system calls, all unsafe code.
@@ -18,6 +18,7 @@ pub mod machine;
 mod protocol;
 mod signals;
 pub mod timeouts;
+mod tree;
 
 use std::sync::{Arc, OnceLock};
 

@@ -6,6 +6,7 @@ use bootstrap::ExitPath;
 use heapless::Deque;
 
 use super::timeouts::Timeouts;
+use super::tree::{FAN_OUT, Tree};
 
 /// An exit code. Ordered as unsigned numbers, so that negative codes count as very large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,11 +34,17 @@ const ROLE_REQUEST: u8 = 2;
 const ROLE_REPLY: u8 = 3;
 const EXIT_REQUEST: u8 = 4;
 const EXIT_REPLY: u8 = 5;
+const GATHER: u8 = 6;
+const OUTCOME: u8 = 7;
 
 /// What ranks say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// Running maximum of the sender before `round`.
+    /// To the parent: the maximum of the sender and of those below it.
+    Gather(Code),
+    /// To a child: the maximum of all ranks, which all exit.
+    Outcome(Code),
+    /// To a leader: the running maximum of the sender, a leader, before `round`.
     Reduce {
         /// Round, from 0.
         round: u8,
@@ -58,6 +65,8 @@ impl Message {
     /// Id and words; the second number says how many words count.
     pub(super) fn encode(self) -> (u8, [i32; 2], usize) {
         match self {
+            Self::Gather(code) => (GATHER, [code.get(), 0], 1),
+            Self::Outcome(code) => (OUTCOME, [code.get(), 0], 1),
             Self::Reduce { round, code } => (REDUCE, [i32::from(round), code.get()], 2),
             Self::RoleRequest => (ROLE_REQUEST, [0; 2], 0),
             Self::RoleReply(leader) => (ROLE_REPLY, [i32::from(leader), 0], 1),
@@ -73,6 +82,8 @@ impl Message {
                 let round = u8::try_from(round).ok().filter(|round| *round < MAX_ROUNDS)?;
                 Self::Reduce { round, code: Code::new(code) }
             }
+            (GATHER, &[code]) => Self::Gather(Code::new(code)),
+            (OUTCOME, &[code]) => Self::Outcome(Code::new(code)),
             (ROLE_REQUEST, []) => Self::RoleRequest,
             (ROLE_REPLY, &[leader @ (0 | 1)]) => Self::RoleReply(leader == 1),
             (EXIT_REQUEST, &[code]) => Self::ExitRequest(Code::new(code)),
@@ -144,9 +155,9 @@ pub enum Action {
     Terminate(Code),
 }
 
-/// Most actions of one [`Machine::handle`](super::machine::Machine::handle): all rounds at once and
-/// a handful around them.
-pub const MAX_ACTIONS: usize = MAX_ROUNDS as usize + 8;
+/// Most actions of one [`Machine::handle`](super::machine::Machine::handle): all rounds at once, all
+/// children, and a handful around them.
+pub const MAX_ACTIONS: usize = MAX_ROUNDS as usize + FAN_OUT + 8;
 
 /// Actions in order, in place (no allocation: it is filled in signal handlers too).
 pub type Actions = heapless::Vec<Action, MAX_ACTIONS>;
@@ -202,7 +213,7 @@ impl Phase {
 }
 
 /// What a machine is told about its rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// This rank, below `size`.
     pub rank: u32,
@@ -212,6 +223,8 @@ pub struct Config {
     pub control: bool,
     /// The table of time-outs.
     pub timeouts: Timeouts,
+    /// Whom the reduction talks with.
+    pub tree: Tree,
 }
 
 /// Messages that wait for room at their receiver.
@@ -288,6 +301,8 @@ mod tests {
         let messages = [
             Message::Reduce { round: 0, code: Code::new(-1) },
             Message::Reduce { round: 31, code: Code(255) },
+            Message::Gather(Code(3)),
+            Message::Outcome(Code::new(-2)),
             Message::RoleRequest,
             Message::RoleReply(true),
             Message::RoleReply(false),
@@ -310,6 +325,8 @@ mod tests {
             (1, &[256, 0]),
             (3, &[2]),
             (6, &[]),
+            (7, &[1, 2]),
+            (8, &[]),
             (255, &[]),
         ] {
             assert_eq!(Message::decode(id, words), None, "{id} {words:?}");
@@ -318,8 +335,8 @@ mod tests {
 
     #[test]
     fn a_refused_message_is_kept_and_a_broadcast_goes_round_stuck_ranks() {
-        let config =
-            Config { rank: 2, size: 5, control: false, timeouts: Timeouts::new(Millis(1)) };
+        let (timeouts, tree) = (Timeouts::new(Millis(1)), Tree::of_blocks(2, 5, 1));
+        let config = Config { rank: 2, size: 5, control: false, timeouts, tree };
         let mut machine = Machine::new(config);
         let mut out = Actions::new();
         let exit = Event::LocalExit { code: Code(1), path: ExitPath::Explicit };

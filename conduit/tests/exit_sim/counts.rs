@@ -1,12 +1,13 @@
 //! How many messages coordination takes.
 
-use crate::exit::machine::{Code, Machine, Millis, Timeouts};
+use crate::exit::machine::{Code, Millis, Timeouts};
 use crate::world::{Call, End, Faults, Plan, World};
 
 fn plan(size: u32, callers: std::ops::Range<u32>) -> Plan {
     Plan {
         seed: 7,
         size,
+        each: 1,
         control: false,
         timeouts: Timeouts::new(Millis(4_000)),
         calls: callers.map(|rank| Call { at: Millis(0), rank, code: Code(rank + 1) }).collect(),
@@ -53,11 +54,14 @@ fn at_worst_all_ranks_stand_for_election() {
 
 #[test]
 fn a_collective_exit_takes_only_the_reduction() {
-    for size in 1..=65 {
-        let mut world = World::new(plan(size, 0..size));
+    for (size, each) in (1..=65).flat_map(|size| [(size, 1), (size, 3), (size, 8), (size, size)]) {
+        let mut world = World::new(Plan { each, ..plan(size, 0..size) });
         world.run();
         assert_eq!(world.coordination, 0);
-        assert_eq!(world.reductions, u64::from(size) * u64::from(Machine::rounds(size)));
+        let leaders = size.div_ceil(each);
+        let rounds = u32::BITS - (leaders - 1).leading_zeros();
+        let messages = 2 * (size - leaders) + leaders * rounds;
+        assert_eq!(world.reductions, u64::from(messages), "{size} ranks in {leaders}");
         let end = Some(End::Own { code: Code(size), graceful: true });
         assert!(world.nodes.iter().all(|node| node.end == end));
     }

@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use bootstrap::ExitPath;
 
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts, Tree,
 };
 
 const TIMEOUTS: Timeouts = Timeouts {
@@ -69,9 +69,16 @@ enum Choice {
 }
 
 impl Job {
-    fn new(size: u32, tree: bool, faults_left: u8) -> Self {
+    fn new((size, each): (u32, u32), tree: bool, faults_left: u8) -> Self {
+        let config = |rank| Config {
+            rank,
+            size,
+            control: tree,
+            timeouts: TIMEOUTS,
+            tree: Tree::of_blocks(rank, size, each),
+        };
         let peer = |rank| Peer {
-            machine: Machine::new(Config { rank, size, control: tree, timeouts: TIMEOUTS }),
+            machine: Machine::new(config(rank)),
             clock: Millis(0),
             called: false,
             local: None,
@@ -275,9 +282,10 @@ fn hash(job: &Job) -> u64 {
 }
 
 #[expect(clippy::print_stdout, reason = "how much was explored belongs to the test's result")]
-/// Explores to `depth` steps; returns the number of states.
-fn explore(size: u32, tree: bool, faults: u8, depth: u32) -> usize {
-    let start = Job::new(size, tree, faults);
+/// Explores to `depth` steps a job of so many ranks, so many in each neighbourhood; returns the
+/// number of states.
+fn explore((size, each): (u32, u32), tree: bool, faults: u8, depth: u32) -> usize {
+    let start = Job::new((size, each), tree, faults);
     let mut seen = HashSet::from([hash(&start)]);
     let mut level = vec![start];
     let mut steps = 0;
@@ -301,23 +309,27 @@ fn explore(size: u32, tree: bool, faults: u8, depth: u32) -> usize {
     }
     let bound = if level.is_empty() { "complete" } else { "bounded" };
     let count = seen.len();
-    println!("{size} ranks, tree {tree}, {faults} faults: {count} states, {steps} steps, {bound}");
+    println!(
+        "{size} ranks by {each}, tree {tree}, {faults} faults: {count} states, {steps} steps, {bound}"
+    );
     count
 }
 
 #[test]
 fn two_ranks() {
-    for tree in [false, true] {
-        assert!(explore(2, tree, 0, u32::MAX) > 1_000);
-        assert!(explore(2, tree, 1, u32::MAX) > 1_000);
-        assert!(explore(2, tree, 2, 9) > 1_000);
+    for (tree, each) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
+        let job = (2, each);
+        assert!(explore(job, tree, 0, u32::MAX) > 1_000);
+        assert!(explore(job, tree, 1, u32::MAX) > 1_000);
+        assert!(explore(job, tree, 2, 9) > 1_000);
     }
 }
 
 #[test]
 fn three_ranks() {
-    for tree in [false, true] {
-        assert!(explore(3, tree, 0, 11) > 1_000);
-        assert!(explore(3, tree, 1, 7) > 1_000);
+    for (tree, each) in [false, true].into_iter().flat_map(|tree| [(tree, 1), (tree, 2), (tree, 3)])
+    {
+        assert!(explore((3, each), tree, 0, 11) > 1_000);
+        assert!(explore((3, each), tree, 1, 7) > 1_000);
     }
 }

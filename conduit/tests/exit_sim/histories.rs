@@ -39,6 +39,8 @@ fn faults(rng: &mut Rng, size: u32, control: bool) -> Faults {
 fn plan(seed: u64) -> Plan {
     let mut rng = Rng(seed);
     let size = 1 + u32::try_from(rng.below(17)).expect("small");
+    let each = if rng.chance(300) { 1 } else { 1 + rng.below(u64::from(size)) };
+    let each = u32::try_from(each).expect("small");
     let control = rng.chance(500);
     let timeouts = Timeouts::new(Millis(2_000 + u64::from(size) * 250));
     // Without a control tree: some host of another launcher, or none at all.
@@ -61,7 +63,7 @@ fn plan(seed: u64) -> Plan {
     }
     let faults = faults(&mut rng, size, control);
     let delay_max = [1, 4, 50][usize::try_from(rng.below(3)).expect("small")];
-    Plan { seed, size, control, timeouts, calls, faults, delay_max, drop_reduction: false }
+    Plan { seed, size, each, control, timeouts, calls, faults, delay_max, drop_reduction: false }
 }
 
 /// The largest first code, when the plan is one of exits inside the window with nothing lost.
@@ -73,8 +75,10 @@ fn agreed(plan: &Plan) -> Option<Code> {
         .into_iter()
         .max()?;
     let patience = if plan.control { Millis(15) } else { plan.timeouts.non_collective };
-    let rounds = u64::from(u32::BITS - (plan.size - 1).leading_zeros());
-    let travel = rounds * plan.delay_max * 3;
+    let rounds = u64::from(u32::BITS - (plan.size.div_ceil(plan.each) - 1).leading_zeros());
+    // Up and down the tree of 17 ranks: 3 levels.
+    let levels = [0, 2, 4, 6][(1..=3).rev().find(|at| plan.each > [1, 5, 21][at - 1]).unwrap_or(0)];
+    let travel = (rounds + levels) * plan.delay_max * 3;
     let stalls = plan.control && last.0 + travel >= plan.timeouts.stall.0;
     let in_window =
         last.0 - first.0 + if plan.control { 0 } else { travel } < patience.0 && !stalls;

@@ -1,14 +1,18 @@
-//! One job of a million ranks: a collective exit, then a non-collective one.
+//! One job of a million ranks, 64 in each neighbourhood: a collective exit, then non-collective
+//! ones.
 
 use std::time::Instant;
 
 use bootstrap::ExitPath;
 
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts, Tree,
 };
 
+use crate::world::is_reduction;
+
 const SIZE: u32 = 1_000_000;
+const EACH: u32 = 64;
 
 enum Step {
     Call(u32),
@@ -35,7 +39,8 @@ impl Ring {
 /// Runs it; returns the messages of the reduction and of the coordination.
 fn run(callers: std::ops::Range<u32>, expected: Code) -> (u64, u64) {
     let timeouts = Timeouts::new(Millis(2_000));
-    let config = |rank| Config { rank, size: SIZE, control: false, timeouts };
+    let tree = |rank| Tree::of_blocks(rank, SIZE, EACH);
+    let config = |rank| Config { rank, size: SIZE, control: false, timeouts, tree: tree(rank) };
     let mut machines: Vec<_> = (0..SIZE).map(|rank| Machine::new(config(rank))).collect();
     let mut ring = Ring { buckets: (0..4_096).map(|_| Vec::new()).collect(), now: Millis(0) };
     for rank in callers {
@@ -68,7 +73,7 @@ fn run(callers: std::ops::Range<u32>, expected: Code) -> (u64, u64) {
             for &action in out.as_slice() {
                 match action {
                     Action::Send { to, message } => {
-                        let reduce = matches!(message, Message::Reduce { .. });
+                        let reduce = is_reduction(message);
                         *(if reduce { &mut reductions } else { &mut coordination }) += 1;
                         ring.put(
                             1 + u64::from((to ^ rank) & 7),
@@ -104,13 +109,16 @@ fn run(callers: std::ops::Range<u32>, expected: Code) -> (u64, u64) {
 
 #[test]
 fn a_million_ranks() {
-    assert!(size_of::<Machine>() <= 192, "{} bytes per rank", size_of::<Machine>());
+    assert!(size_of::<Machine>() <= 256, "{} bytes per rank", size_of::<Machine>());
+    let leaders = u64::from(SIZE / EACH);
     let begin = Instant::now();
-    let (reductions, coordination) = run(0..SIZE, Code(199));
-    assert_eq!((reductions, coordination), (20 * u64::from(SIZE), 0));
+    assert_eq!(run(0..SIZE, Code(199)), (2 * (u64::from(SIZE) - leaders) + 14 * leaders, 0));
     println!("collective exit of {SIZE} ranks: {:?}", begin.elapsed());
-    let begin = Instant::now();
-    let (reductions, coordination) = run(77..78, Code(77));
-    assert_eq!((reductions, coordination), (1, 2 * u64::from(SIZE)));
-    println!("non-collective exit in {SIZE} ranks: {:?}", begin.elapsed());
+    // A leader of others waits for those.
+    for (caller, reductions) in [(64, 0), (SIZE - 1, 1)] {
+        let begin = Instant::now();
+        let code = Code(caller % 200);
+        assert_eq!(run(caller..caller + 1, code), (reductions, 2 * u64::from(SIZE)));
+        println!("non-collective exit in {SIZE} ranks: {:?}", begin.elapsed());
+    }
 }

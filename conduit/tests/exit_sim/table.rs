@@ -5,13 +5,15 @@ use bootstrap::ExitPath;
 
 use super::state_table::{self, Rows};
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Timeouts,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Timeouts, Tree,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/design/exit.md");
 
-const EVENTS: [&str; 11] = [
+const EVENTS: [&str; 13] = [
     "local 3",
+    "gather 5",
+    "outcome 9",
     "reduce 0 5",
     "reduce 1 9",
     "role-request",
@@ -28,6 +30,8 @@ fn event(name: &str) -> Event {
     let message = |from, message| Event::Message { from, message };
     match name {
         "local 3" => Event::LocalExit { code: Code(3), path: ExitPath::Explicit },
+        "gather 5" => message(5, Message::Gather(Code(5))),
+        "outcome 9" => message(0, Message::Outcome(Code(9))),
         "reduce 0 5" => message(0, Message::Reduce { round: 0, code: Code(5) }),
         "reduce 1 9" => message(3, Message::Reduce { round: 1, code: Code(9) }),
         "role-request" => message(2, Message::RoleRequest),
@@ -42,11 +46,16 @@ fn event(name: &str) -> Event {
     }
 }
 
-/// State name, whether there is a control tree, and the events that lead there.
-const STATES: [(&str, bool, &[&str]); 11] = [
+/// State name, whether there is a control tree, and the events that lead there. "in a tree": between
+/// a parent and a child.
+const STATES: [(&str, bool, &[&str]); 15] = [
     ("Running", true, &[]),
     ("Running, no tree", false, &[]),
+    ("Running, in a tree", false, &[]),
     ("Reducing", true, &["local 3"]),
+    ("Reducing, in a tree", false, &["local 3"]),
+    ("Reducing, passed on in a tree", false, &["local 3", "gather 5"]),
+    ("Electing, in a tree", false, &["local 3", "gather 5", "timer"]),
     ("Reducing, last round", false, &["local 3", "reduce 0 5"]),
     ("Electing", false, &["local 3", "timer"]),
     ("Leading, last reply", false, &["local 3", "timer", "leader", "reply 0", "reply 3"]),
@@ -71,6 +80,8 @@ fn apply(machine: &mut Machine, name: &str) -> String {
 
 fn render(action: &Action) -> String {
     let say = |message: &Message| match *message {
+        Message::Gather(code) => format!("gather {}", code.0),
+        Message::Outcome(code) => format!("outcome {}", code.0),
         Message::Reduce { round, code } => format!("reduce {round} {}", code.0),
         Message::RoleRequest => "role-request".into(),
         Message::RoleReply(true) => "leader".into(),
@@ -94,8 +105,13 @@ fn render(action: &Action) -> String {
 }
 
 fn machine(rank: u32, control: bool, path: &[&str]) -> Machine {
-    let timeouts = Timeouts::new(Millis(4_000));
-    let mut machine = Machine::new(Config { rank, size: 4, control, timeouts });
+    machine_in((4, 1), rank, control, path)
+}
+
+/// In a job of so many ranks, so many in each neighbourhood.
+fn machine_in((size, each): (u32, u32), rank: u32, control: bool, path: &[&str]) -> Machine {
+    let (timeouts, tree) = (Timeouts::new(Millis(4_000)), Tree::of_blocks(rank, size, each));
+    let mut machine = Machine::new(Config { rank, size, control, timeouts, tree });
     for name in path {
         apply(&mut machine, name);
     }
@@ -106,7 +122,8 @@ fn machine(rank: u32, control: bool, path: &[&str]) -> Machine {
 fn rows() -> Rows {
     let mut rows = Rows::new();
     for (state, control, path) in STATES {
-        let before = machine(1, control, path);
+        let job = if state.ends_with("in a tree") { (6, 6) } else { (4, 1) };
+        let before = machine_in(job, 1, control, path);
         assert!(
             state.starts_with(&format!("{:?}", before.state())),
             "{state} is {:?}",
@@ -174,6 +191,8 @@ fn nothing_from_the_wire_is_trusted() {
         (0, Message::RoleReply(true)),
         (2, Message::ExitReply),
         (2, Message::RoleRequest),
+        (0, Message::Gather(Code(99))),
+        (0, Message::Outcome(Code(99))),
     ];
     for (from, message) in forged.into_iter().chain(others) {
         let mut machine = before.clone();
@@ -184,6 +203,25 @@ fn nothing_from_the_wire_is_trusted() {
             (true, &[] as &[Action]),
             "{from} {message:?}"
         );
+    }
+}
+
+#[test]
+fn only_children_and_the_parent_are_believed() {
+    let forged = [
+        (0, Message::Gather(Code(99))),
+        (2, Message::Gather(Code(99))),
+        (5, Message::Outcome(Code(99))),
+        (2, Message::Outcome(Code(99))),
+        (0, Message::Reduce { round: 0, code: Code(99) }),
+        // Before the child has given its code there is no outcome.
+        (0, Message::Outcome(Code(99))),
+    ];
+    let before = machine_in((6, 6), 1, false, &["local 3"]);
+    for (from, message) in forged {
+        let (mut machine, mut out) = (before.clone(), Actions::new());
+        machine.handle(Millis(0), Event::Message { from, message }, &mut out);
+        assert!(machine == before && out.is_empty(), "{from} {message:?}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use bootstrap::ExitPath;
 
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts, Tree,
 };
 
 /// SplitMix64: small, seeded, good enough to choose faults.
@@ -65,6 +65,8 @@ pub(crate) struct Call {
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) size: u32,
+    /// Ranks of a neighbourhood.
+    pub(crate) each: u32,
     pub(crate) control: bool,
     pub(crate) timeouts: Timeouts,
     pub(crate) calls: Vec<Call>,
@@ -121,6 +123,11 @@ const LOOK_MAX: u64 = 40;
 /// From the end of the job to the kill of what is left.
 const KILL_GRACE: Millis = Millis(2_000);
 
+/// Whether a message belongs to the reduction, not to what follows when that fails.
+pub(crate) const fn is_reduction(message: Message) -> bool {
+    matches!(message, Message::Reduce { .. } | Message::Gather(_) | Message::Outcome(_))
+}
+
 #[derive(Debug)]
 pub(crate) struct World {
     plan: Plan,
@@ -153,6 +160,7 @@ impl World {
                 size: plan.size,
                 control: plan.control,
                 timeouts: plan.timeouts,
+                tree: Tree::of_blocks(rank, plan.size, plan.each),
             }),
             end: None,
             quits: 0,
@@ -395,7 +403,7 @@ impl World {
     }
 
     fn send(&mut self, from: u32, to: u32, message: Message) {
-        if matches!(message, Message::Reduce { .. }) {
+        if is_reduction(message) {
             self.reductions += 1;
             if self.plan.drop_reduction {
                 return;

@@ -123,11 +123,11 @@ group! { FOREIGN "Names of other launchers and wrapper scripts" {
         GASNET_PORTAL_PUTGET_BOUNCE_LIMIT GASNET_PORTAL_NUM_TMPMD("1024") =>
         "Sizes up to which the conduit for Portals copies, and its temporary descriptors.",
         "set GASNET_NONBULKPUT_BOUNCE_LIMIT";
-    Refused GASNET_PORTAL_FLOW_CONTROL("1") GASNET_PORTAL_DYNAMIC_CREDITS("1")
-        GASNET_PORTAL_MAX_CRED_PER_NODE("400") GASNET_PORTAL_EPOCH_DURATION("1024")
-        GASNET_PORTAL_CRED_PER_NODE GASNET_PORTAL_BANKED_CREDITS GASNET_PORTAL_CREDIT_STATS =>
-        "Credits of the conduit for Portals, and their statistics.",
-        "credits are always on and do not move between peers; see GASNET_AM_CREDITS_PP";
+    Refused GASNET_PORTAL_FLOW_CONTROL("1") GASNET_PORTAL_DYNAMIC_CREDITS("1") =>
+        "Whether the conduit for Portals has credits, and moves them between peers.",
+        "credits are always on, and move with GASNET_AM_FLOW_CONTROL=dynamic";
+    Refused GASNET_PORTAL_CREDIT_STATS => "Statistics of the credits of the conduit for Portals.",
+        "gasnetrun_ibv --stats has the stalls of each rank";
     Refused GASNET_PORTAL_SAFE_LIMIT("12") GASNET_PORTAL_AM_LIMIT("8") GASNET_PORTAL_SYS_LIMIT("0")
         GASNET_PORTAL_ACCEL("0") =>
         "Events that a poll of the conduit for Portals takes, and its firmware.",

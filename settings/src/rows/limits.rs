@@ -6,6 +6,9 @@ use super::*;
 /// A number that may be -1, which has a meaning of its own.
 const OR_AUTOMATIC: Kind = Int { min: -1, max: i64::MAX };
 
+/// How credits are shared out.
+const FLOW: Kind = Enum(&["static", "dynamic"]);
+
 /// Bytes; no letter means KB.
 const KILOBYTES: Kind = Size { unit: 1 << 10, min: 0, max: i64::MAX };
 
@@ -45,6 +48,18 @@ group! { LIMITS "Protocol limits and resources" {
         "Requests without a reply in all; 0 means as many as are possible.";
     GASNET_AM_CREDITS_SLACK: COUNT, Value("1") =>
         "Credits that a receiver may hold back; less than GASNET_AM_CREDITS_PP, at most 255.";
+    GASNET_AM_FLOW_CONTROL: FLOW, Value("static") =>
+        "How requests are kept from overrunning a rank: each peer has the same number of credits \
+         (static), or credits move to the peers that use them (dynamic, with shared receive \
+         queues).";
+    GASNET_AM_CREDITS_MIN: POSITIVE, Value("1"), aliases(&["GASNET_PORTAL_CRED_PER_NODE"]) =>
+        "Credits that each peer keeps where they move.";
+    GASNET_AM_CREDITS_MAX: POSITIVE, Value("400"), aliases(&["GASNET_PORTAL_MAX_CRED_PER_NODE"]) =>
+        "Most credits that one peer holds where they move.";
+    GASNET_AM_CREDITS_BANK: COUNT, Value("48"), aliases(&["GASNET_PORTAL_BANKED_CREDITS"]) =>
+        "Credits of a port that go to the peers that want them, beyond the least of each.";
+    GASNET_AM_CREDITS_EPOCH: POSITIVE, Value("1024"), aliases(&["GASNET_PORTAL_EPOCH_DURATION"]) =>
+        "Requests received after which a rank forgets part of who wanted credits.";
     GASNET_RBUF_COUNT: COUNT, Value("1024") =>
         "Shared receive buffers; 0 means as many as the adapter allows.";
     GASNET_BBUF_COUNT: COUNT, Value("1024"), aliases(&["GASNET_BBUF_LIMIT"]) =>

@@ -8,14 +8,16 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use bootstrap::frame::MAX_TOTAL;
+use bootstrap::rank::MAX_HOSTS;
 
 /// Longest fragment, bytes.
 const FRAGMENT: usize = 64 * 1024;
 const LAST: u32 = 1 << 31;
 const BULK: u32 = 1 << 30;
-/// Longest messages that are believed: of the control lane, and of the other.
-const MAX_CONTROL: usize = 4 << 20;
-const MAX_BULK: usize = MAX_TOTAL + (4 << 20);
+/// Longest messages that are believed: of the control lane, which may name every host, and of the
+/// other. No more memory is taken than came.
+pub(super) const MAX_CONTROL: usize = MAX_HOSTS as usize * 64;
+pub(super) const MAX_BULK: usize = MAX_TOTAL + (4 << 20);
 
 /// Which of two orders a message keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

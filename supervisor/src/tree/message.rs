@@ -6,6 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use bootstrap::collective::{self, Bytes};
+use bootstrap::rank::MAX_RANKS;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use spawner_ssh::Ssh;
@@ -225,11 +226,9 @@ impl Common {
     /// Reads what [`encode`] wrote and checks what it says about ranks and hosts; the host of every
     /// rank comes with it.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, Vec<u32>), String> {
-        /// More ranks than anybody starts; keeps a broken message from taking all memory.
-        const MAX_RANKS: u64 = 1 << 24;
         let common: Self = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
         let ranks: u64 = common.runs.iter().map(|(_, count)| u64::from(*count)).sum();
-        if ranks == 0 || ranks > MAX_RANKS || common.argv.is_empty() {
+        if ranks == 0 || ranks > MAX_RANKS.into() || common.argv.is_empty() {
             return Err(format!("a job of {ranks} ranks and {} words", common.argv.len()));
         }
         if let Some((host, _)) = common.runs.iter().find(|(host, _)| *host >= common.hosts) {
@@ -259,8 +258,10 @@ mod tests {
 
     use spawner_ssh::StageMode;
 
+    use super::super::frames::{MAX_BULK, MAX_CONTROL};
     use super::*;
     use crate::report::End;
+    use bootstrap::rank::MAX_HOSTS;
     use spawner_ssh::diagnosis::{Class, Failure, Step};
 
     fn common(host_of: &[u32], hosts: u32) -> Common {
@@ -337,6 +338,24 @@ mod tests {
         }
         let down = Down::Setup { common: vec![1].into(), subtree: vec![(0, HostEntry::new("n"))] };
         assert_eq!(decode::<Down>(&encode(&down)).unwrap(), down);
+    }
+
+    /// Messages that name all hosts or ranks of the largest job.
+    #[test]
+    fn the_largest_job_has_room() {
+        let name = |host: u32| HostEntry::new(format!("node{host:08}.cluster.example.org"));
+        let all: Vec<Member> = (0..MAX_HOSTS).map(|host| (host, name(host))).collect();
+        let hosts = (0..MAX_HOSTS).collect();
+        let lost = Up::Lost { hosts, loss: Loss::at_once("end of file".into()) };
+        for up in [lost, Up::Unreached(all.clone())] {
+            assert!(encode(&up).len() <= MAX_CONTROL, "{}", encode(&up).len());
+        }
+        // One rank after the other on another host: the longest description.
+        let host_of: Vec<u32> = (0..MAX_RANKS).map(|rank| rank % MAX_HOSTS).collect();
+        let common = encode(&common(&host_of, MAX_HOSTS));
+        assert_eq!(Common::decode(&common).unwrap().1, host_of);
+        let setup = Down::Setup { common: common.to_vec().into(), subtree: all };
+        assert!(encode(&setup).len() <= MAX_BULK, "{}", encode(&setup).len());
     }
 
     #[test]

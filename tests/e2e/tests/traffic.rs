@@ -34,12 +34,18 @@ struct Way {
 }
 
 const RAILS: [(&str, &str); 2] = [("GASNET_IBV_SOFT_DEVICES", "2"), ("GASNET_IBV_MAX_HCAS", "2")];
+const MOVING: [(&str, &str); 3] = [
+    ("GASNET_AM_FLOW_CONTROL", "dynamic"),
+    ("GASNET_AM_CREDITS_BANK", "4"),
+    ("GASNET_AM_CREDITS_EPOCH", "64"),
+];
 /// The first one does most of the operations, and mostly cheap ones: puts, gets, atomics.
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 7] = [
     Way { name: "shared memory, light", ranks: 3, most: None, variables: &[], faults: false },
     Way { name: "shared memory", ranks: 4, most: None, variables: &[], faults: false },
     Way { name: "soft", ranks: 3, most: Some(1), variables: &[], faults: false },
     Way { name: "mixed", ranks: 4, most: Some(2), variables: &[], faults: false },
+    Way { name: "moving credits", ranks: 4, most: Some(1), variables: &MOVING, faults: false },
     Way { name: "two rails", ranks: 2, most: Some(1), variables: &RAILS, faults: false },
     Way {
         name: "faults",

@@ -158,7 +158,7 @@ impl NetContext {
     /// What messages name this rank by.
     #[inline]
     pub(super) fn source(&self) -> u16 {
-        const _: () = assert!(header::MAX_RANKS <= u16::MAX as u32);
-        u16::try_from(self.members.rank.0).unwrap_or(u16::MAX)
+        const _: () = assert!(header::SOURCES <= 1 << 16);
+        u16::try_from(self.members.rank.0 % header::SOURCES).unwrap_or(u16::MAX)
     }
 }

@@ -64,6 +64,16 @@ impl Supply {
         self.made.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).map_or(0, step)
     }
 
+    /// So many were made elsewhere.
+    fn grow(&self, count: u32) {
+        self.made.fetch_add(count, Ordering::AcqRel);
+    }
+
+    /// So many are gone.
+    fn shrink(&self, count: u32) {
+        self.made.fetch_sub(count, Ordering::AcqRel);
+    }
+
     /// So many could not be made: no more are tried.
     pub(crate) fn end(&self, missing: u32) {
         let made = self.made.fetch_sub(missing, Ordering::AcqRel) - missing;
@@ -74,12 +84,96 @@ impl Supply {
 /// Most that [`Supply::more`] gives.
 const MOST_AT_ONCE: u32 = 64;
 
+/// What a message carries of flow control: 16 bits of its hidden word.
+///
+/// | bits | what |
+/// |---|---|
+/// | 0-7 | credits returned |
+/// | 8-10 | credits that its sender wants more |
+/// | 11-13 | credits that its sender lends more |
+/// | 14 | an epoch of its sender has ended |
+///
+/// All but the first are of `flow`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Carried(pub(crate) u16);
+
+impl Carried {
+    pub(crate) const fn of(returned: u8, wanted: u32, granted: u32, epoch: bool) -> Self {
+        let (wanted, granted) = ((wanted & 7) as u16, (granted & 7) as u16);
+        Self(returned as u16 | wanted << 8 | granted << 11 | (epoch as u16) << 14)
+    }
+
+    pub(crate) const fn returned(self) -> u32 {
+        (self.0 & 0xff) as u32
+    }
+
+    pub(crate) const fn wanted(self) -> u32 {
+        (self.0 >> 8 & 7) as u32
+    }
+
+    pub(crate) const fn granted(self) -> u32 {
+        (self.0 >> 11 & 7) as u32
+    }
+
+    pub(crate) const fn epoch(self) -> bool {
+        self.0 >> 14 & 1 == 1
+    }
+
+    /// Whether there is more than returned credits.
+    pub(crate) const fn moves(self) -> bool {
+        self.0 >> 8 != 0
+    }
+}
+
+/// What waits for the next message to a peer: credits to return (bits 0-15), to lend (16-23), to
+/// ask for (24-26), and that an epoch has ended (31).
+#[derive(Debug, Default)]
+struct Outbox(AtomicU32);
+
+impl Outbox {
+    const LENT: u32 = 16;
+    const WANTED: u32 = 24;
+    const EPOCH: u32 = 1 << 31;
+
+    const fn banked(word: u32) -> u32 {
+        word & 0xffff
+    }
+
+    #[inline]
+    fn take(&self) -> Carried {
+        if self.0.load(Ordering::Relaxed) == 0 {
+            return Carried(0);
+        }
+        let word = self.0.swap(0, Ordering::AcqRel);
+        let (banked, lent) = (Self::banked(word), word >> Self::LENT & 0xff);
+        let (back, granted) = (banked.min(u32::from(u8::MAX)), lent.min(7));
+        let rest = (banked - back) + ((lent - granted) << Self::LENT);
+        if rest != 0 {
+            self.0.fetch_add(rest, Ordering::AcqRel);
+        }
+        let back = u8::try_from(back).unwrap_or(u8::MAX);
+        Carried::of(back, word >> Self::WANTED, granted, word & Self::EPOCH != 0)
+    }
+
+    fn put_back(&self, carried: Carried) {
+        self.0.fetch_add(carried.returned() + (carried.granted() << Self::LENT), Ordering::AcqRel);
+        self.want(carried.wanted());
+        if carried.epoch() {
+            self.0.fetch_or(Self::EPOCH, Ordering::AcqRel);
+        }
+    }
+
+    fn want(&self, count: u32) {
+        self.0.fetch_or((count & 7) << Self::WANTED, Ordering::AcqRel);
+    }
+}
+
 /// One rank's view of the credits between it and a peer, on one pair of queue pairs.
 #[derive(Debug)]
 pub(crate) struct Account {
     available: AtomicU32,
-    /// Credits of the peer that wait here to be carried back.
-    banked: AtomicU32,
+    /// Credits of the peer that wait here to be carried back, and what else goes with them.
+    outbox: Outbox,
     /// Credits that there is a buffer for an answer for.
     pub(crate) supply: Supply,
     slack: u32,
@@ -105,12 +199,30 @@ impl Account {
         let slack = slack.min(credits.saturating_sub(1)).min(u32::from(u8::MAX));
         let supply = Supply::new(first, credits);
         let available = AtomicU32::new(supply.made());
-        Self { available, banked: AtomicU32::new(0), supply, slack }
+        Self { available, outbox: Outbox::default(), supply, slack }
     }
 
     /// More credits may be used, which [`Supply::more`] of this account has counted.
     pub(crate) fn add(&self, count: u32) {
         self.available.fetch_add(count, Ordering::AcqRel);
+    }
+
+    /// The peer has lent so many credits more.
+    pub(crate) fn lent(&self, count: u32) {
+        self.supply.grow(count);
+        self.add(count);
+    }
+
+    /// Gives up to `most` credits for good that are not in use, and keeps at least `keep` with those
+    /// in use. How many were given up.
+    pub(crate) fn give_up(&self, keep: u32, most: u32) -> u32 {
+        let spare = self.supply.made().saturating_sub(keep).min(most);
+        let given = |available: u32| spare.min(available);
+        let less = |available: u32| Some(available - given(available));
+        let before = self.available.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        let given = before.map_or(0, given);
+        self.supply.shrink(given);
+        given
     }
 
     /// Takes the credit of a request.
@@ -126,7 +238,6 @@ impl Account {
     }
 
     /// Requests that may be sent now.
-    #[cfg(test)]
     pub(crate) fn available(&self) -> u32 {
         self.available.load(Ordering::Acquire)
     }
@@ -149,34 +260,56 @@ impl Account {
         }
     }
 
-    /// Banked credits for the next message to the peer, which must then be sent, or
+    /// What goes with the next message to the peer, which must then be sent, or
     /// [`Account::uncarry`] called.
     #[inline]
-    pub(crate) fn carry(&self) -> u8 {
-        if self.banked.load(Ordering::Relaxed) == 0 {
-            return 0;
-        }
-        let banked = self.banked.swap(0, Ordering::AcqRel);
-        let carried = u8::try_from(banked).unwrap_or(u8::MAX);
-        if u32::from(carried) < banked {
-            self.banked.fetch_add(banked - u32::from(carried), Ordering::AcqRel);
-        }
-        carried
+    pub(crate) fn carry(&self) -> Carried {
+        self.outbox.take()
     }
 
-    pub(crate) fn uncarry(&self, count: u8) {
-        self.banked.fetch_add(u32::from(count), Ordering::AcqRel);
+    pub(crate) fn uncarry(&self, carried: Carried) {
+        self.outbox.put_back(carried);
+    }
+
+    /// The next message lends the peer so many credits more, at most seven.
+    pub(crate) fn lend(&self, count: u32) {
+        self.outbox.0.fetch_add((count & 7) << Outbox::LENT, Ordering::AcqRel);
+    }
+
+    /// Credits that the next messages lend.
+    #[cfg(test)]
+    pub(crate) fn lending(&self) -> u32 {
+        self.outbox.0.load(Ordering::Acquire) >> Outbox::LENT & 0xff
+    }
+
+    /// The next message asks for so many credits more, at most seven. `false`: it does already.
+    pub(crate) fn want(&self, count: u32) -> bool {
+        let wants = self.outbox.0.load(Ordering::Relaxed) >> Outbox::WANTED & 7;
+        if wants == 0 {
+            self.outbox.want(count);
+        }
+        wants == 0
+    }
+
+    /// The next message says that an epoch has ended.
+    pub(crate) fn tell_epoch(&self) {
+        self.outbox.0.fetch_or(Outbox::EPOCH, Ordering::AcqRel);
     }
 
     /// A request was handled and not answered. Whether an ack is due.
     #[inline]
     pub(crate) fn bank(&self) -> bool {
-        self.banked.fetch_add(1, Ordering::AcqRel) >= self.slack
+        Outbox::banked(self.outbox.0.fetch_add(1, Ordering::AcqRel)) >= self.slack
     }
 
     /// Whether more is banked than may be.
     pub(crate) fn is_ack_due(&self) -> bool {
-        self.banked.load(Ordering::Acquire) > self.slack
+        self.banked() > self.slack
+    }
+
+    /// Credits of the peer that wait here.
+    pub(crate) fn banked(&self) -> u32 {
+        Outbox::banked(self.outbox.0.load(Ordering::Acquire))
     }
 }
 

@@ -32,8 +32,8 @@ fn slack_is_below_the_credits() {
     let account = Account::new(1000, 500);
     assert!((0..255).all(|_| !account.bank()));
     assert!(account.bank());
-    assert_eq!(account.carry(), 255);
-    assert_eq!(account.carry(), 1);
+    assert_eq!(account.carry(), Carried(255));
+    assert_eq!(account.carry(), Carried(1));
 }
 
 #[test]
@@ -63,6 +63,38 @@ fn a_growing_account_is_not_given_back_more_than_it_has() {
     assert!((0..11).all(|_| !account.bank()) && account.bank(), "slack is of all credits");
 }
 
+proptest! {
+    /// Whatever is put back and taken again in whatever portions, all arrives once.
+    #[test]
+    fn what_waits_for_a_message_arrives_once(
+        banked in 0u32..600, lent in proptest::collection::vec(0u32..=7, 0..20), wanted in 0u32..=7,
+        epoch: bool, fails in proptest::collection::vec(any::<bool>(), 1..20),
+    ) {
+        let account = Account::new(1000, 255);
+        (0..banked).for_each(|_| { account.bank(); });
+        lent.iter().for_each(|count| account.lend(*count));
+        prop_assert_eq!(account.want(wanted), true);
+        if epoch {
+            account.tell_epoch();
+        }
+        let (mut back, mut granted, mut wants, mut ends) = (0, 0, 0, 0);
+        for fails in fails.iter().chain(&[false; 30]) {
+            let carried = account.carry();
+            if *fails {
+                account.uncarry(carried);
+                continue;
+            }
+            back += carried.returned();
+            granted += carried.granted();
+            wants += carried.wanted();
+            ends += u32::from(carried.epoch());
+        }
+        let all = (banked, lent.iter().sum(), wanted, u32::from(epoch));
+        prop_assert_eq!((back, granted, wants, ends), all);
+        prop_assert_eq!(account.carry(), Carried(0));
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Kind {
     Request { answer: bool },
@@ -72,7 +104,7 @@ enum Kind {
 
 struct Packet {
     kind: Kind,
-    credits: u8,
+    carried: Carried,
 }
 
 /// Ranks that all talk to each other; `links[a][b]` is what is under way from a to b.
@@ -106,8 +138,8 @@ impl Job {
     }
 
     fn send(&mut self, from: usize, to: usize, kind: Kind) {
-        let credits = self.accounts[from][to].carry();
-        self.links[from][to].push_back(Packet { kind, credits });
+        let carried = self.accounts[from][to].carry();
+        self.links[from][to].push_back(Packet { kind, carried });
     }
 
     fn try_request(&mut self, from: usize, to: usize, answer: bool) -> bool {
@@ -130,7 +162,7 @@ impl Job {
             Kind::Reply => 1,
             Kind::Request { .. } | Kind::Ack => 0,
         };
-        let back = own + u32::from(packet.credits);
+        let back = own + packet.carried.returned();
         self.accounts[to][from].returned(back).expect("a correct peer");
         self.total[to].give(back);
         if let Kind::Request { answer } = packet.kind {
@@ -152,8 +184,8 @@ impl Job {
                 let requests =
                     link(a, b).filter(|p| matches!(p.kind, Kind::Request { .. })).count();
                 let answers = link(b, a).filter(|p| matches!(p.kind, Kind::Reply)).count();
-                let carried: u32 = link(b, a).map(|p| u32::from(p.credits)).sum();
-                let banked = self.accounts[b][a].banked.load(Ordering::Relaxed);
+                let carried: u32 = link(b, a).map(|p| p.carried.returned()).sum();
+                let banked = self.accounts[b][a].banked();
                 let under_way = u32::try_from(requests + answers).unwrap();
                 let sum = self.accounts[a][b].available() + under_way + carried + banked;
                 assert_eq!(sum, self.credits, "credits of {a} towards {b}");

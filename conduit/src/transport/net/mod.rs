@@ -21,6 +21,7 @@ mod device_events;
 mod error;
 mod failure;
 mod fence;
+mod flow;
 mod lent;
 mod links;
 mod lockfree;

@@ -9,6 +9,7 @@ use bootstrap::Rank;
 use fabric::{PostError, QueuePair};
 
 use super::credits::{Account, Permits};
+use super::flow::bank::Borrowed;
 use super::lockfree::AppendTable;
 use super::xrc::Link;
 
@@ -69,8 +70,10 @@ pub(super) struct Connection {
     pub(super) account: Account,
     /// Messages of the library that may be on their way.
     pub(super) internal: Permits,
-    /// An ack could not be sent when it was due.
+    /// An ack, or a message about credits, could not be sent when it was due.
     pub(super) ack_pending: AtomicBool,
+    /// Where credits move: what this rank borrows over the connection.
+    pub(super) borrowed: Option<Box<Borrowed>>,
 }
 
 impl Connection {

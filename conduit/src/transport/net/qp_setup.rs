@@ -52,6 +52,7 @@ impl NetContext {
             account: Account::growing(sizes.first_credits(), sizes.slack),
             internal: Permits::new(sizes.reserve),
             ack_pending: AtomicBool::new(false),
+            borrowed: sizes.flow.map(|_| Box::default()),
         })
     }
 

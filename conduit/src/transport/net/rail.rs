@@ -12,6 +12,7 @@ use fabric::{
 use super::am::header::BUFFER_LEN;
 use super::credits::{Permits, Supply};
 use super::error::Error;
+use super::flow::bank::Bank;
 use super::memory::pool::FreeList;
 use super::plan::RailPlan;
 use super::settings::sizes::Sizes;
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     pub(super) reply_supply: Supply,
     /// Buffers for requests that have been posted.
     pub(super) posted_requests: AtomicU32,
+    /// Where credits move.
+    pub(super) bank: Option<Bank>,
 }
 
 impl Shared {
@@ -56,6 +59,7 @@ impl Shared {
             reply_room: Permits::new(0),
             reply_supply: Supply::new(0, srq.replies),
             posted_requests: AtomicU32::new(0),
+            bank: sizes.flow.map(|(limits, banked)| Bank::new(limits, banked)),
         }))
     }
 }

@@ -55,9 +55,7 @@ impl NetContext {
                 shared.reply_room.give(first);
             }
         }
-        let most = sizes.shared_requests(srq);
-        let room = most.saturating_sub(shared.posted_requests.load(Ordering::Relaxed));
-        let requests = sizes.credits_per_connection.max(1).min(room);
+        let requests = sizes.more_shared(srq, shared.posted_requests.load(Ordering::Relaxed));
         self.add_receives((rank, at), requests, |receive| shared.requests.post(receive))?;
         shared.posted_requests.fetch_add(requests, Ordering::Relaxed);
         Ok(())

@@ -22,14 +22,13 @@ use std::fmt::Display;
 
 pub use mapfile::place;
 
+use bootstrap::rank::MAX_RANKS;
 use supervisor::plan::HostEntry;
 
-/// Most hosts that one list may name.
-pub const MAX_HOSTS: usize = 1 << 17;
 /// Most brackets in one word.
 const MAX_RANGES: usize = 8;
-/// Most slots that a host may have: as many as a job may have ranks.
-pub const MAX_SLOTS: u32 = 1 << 22;
+/// Most slots that a host may have.
+pub const MAX_SLOTS: u32 = MAX_RANKS;
 
 /// How a list is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,7 +70,7 @@ fn what_is_wrong_is_said_with_its_place() {
         ("n[1-1000000000000000000]", &["is no range"]),
         ("slots=4 n1", &["column 1", "belongs behind a host"]),
         ("n1 slot=4", &["column 4", "slot=4", "slots=4"]),
-        ("n1 slots=-4", &["slots=-4", "from 1 to 4194304"]),
+        ("n1 slots=-4", &["slots=-4", "from 1 to 16777216"]),
         ("n1:n2", &["n1:n2"]),
         ("::1:22:n", &["::1:22:n"]),
     ] {

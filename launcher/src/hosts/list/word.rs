@@ -2,7 +2,9 @@
 
 use std::net::Ipv6Addr;
 
-use super::{BRACKETS, ListError, MAX_HOSTS, MAX_RANGES, Token};
+use bootstrap::rank::MAX_HOSTS;
+
+use super::{BRACKETS, ListError, MAX_RANGES, Token};
 use supervisor::plan::HostEntry;
 
 /// The one number below 1024 that is taken for a port.
@@ -127,7 +129,7 @@ fn push(token: &Token<'_>, entry: HostEntry, hosts: &mut Vec<HostEntry>) -> Resu
     if !entry.name.contains(':') {
         token.check_name(&entry.name, |c| c.is_alphanumeric() || "-._+".contains(c))?;
     }
-    if hosts.len() >= MAX_HOSTS {
+    if hosts.len() >= MAX_HOSTS as usize {
         let text = format_args!("makes more than {MAX_HOSTS} hosts; shorten the ranges");
         return Err(token.error(text));
     }

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::moving::Origin;
 use super::send::Sender;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
@@ -37,10 +38,18 @@ impl NetContext {
     /// the service thread.
     pub(crate) fn ack_if_due(&self, peer: &Peer, index: usize) -> Result<(), Error> {
         let connection = &peer.connections[index];
-        if !connection.account.is_ack_due() || self.failure.is_ignored() {
+        let origin = Origin::of(peer, index);
+        let due = connection.account.is_ack_due();
+        let moves = origin.is_some_and(|it| it.borrowed.has_to_send() || it.borrowed.has_to_book());
+        if !due && !moves || self.failure.is_ignored() {
             return Ok(());
         }
-        let sent = if peer.is_open() { Sender(self).ack(peer, index)? } else { Sent::Full };
+        let sent = match origin {
+            _ if !peer.is_open() => Sent::Full,
+            Some(origin) if moves => self.send_about_credits(origin)?,
+            _ => Sent::Yes,
+        };
+        let sent = if due && sent == Sent::Yes { Sender(self).ack(peer, index)? } else { sent };
         if sent == Sent::Full && !connection.ack_pending.swap(true, Ordering::AcqRel) {
             self.acks_pending.fetch_add(1, Ordering::AcqRel);
             // Without polls only the service thread can send it.

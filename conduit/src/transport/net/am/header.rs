@@ -1,9 +1,9 @@
 //! Layout of a message on the wire.
 //!
 //! 32 bits travel beside each message as immediate data: handler (bits 0-7), category (8-9), number
-//! of arguments (10-14), reply flag (15), source rank (16-31). The number 17 of arguments announces
-//! a hidden word before the arguments: credits that the sender returns (bits 0-7) and the true
-//! number of arguments plus one (from bit 16). Before the payload stand
+//! of arguments (10-14), reply flag (15), the source's rank modulo 65536 (16-31). The number 17 of arguments announces
+//! a hidden word before the arguments: what the message carries of flow control (bits 0-15,
+//! [`Carried`]) and the true number of arguments plus one (from bit 16). Before the payload stand
 //!
 //! | category | words | padded to |
 //! |---|---|---|
@@ -16,6 +16,7 @@
 //! must match to the byte.
 
 use crate::transport::limits::MAX_ARGS;
+use crate::transport::net::credits::Carried;
 
 /// Bytes of a receive buffer: the largest message.
 pub(crate) use crate::transport::limits::BUFFER;
@@ -27,8 +28,10 @@ pub(crate) const BUFFER_LEN: u32 = BUFFER as u32;
 pub(crate) const SEND_BUFFER: usize = BUFFER + MAX_HEADER;
 /// Bytes of the longest header: a Long with the hidden word and all arguments.
 pub(crate) const MAX_HEADER: usize = round_up_8(12 + 4 * (1 + MAX_ARGS));
-/// Ranks that fit into the immediate data.
-pub(crate) const MAX_RANKS: u32 = 0xffff;
+/// Ranks that the immediate data tells apart: it has the source's number modulo this one. Which of
+/// those that it may be is told by the queue pair (`receive.rs`). Few in unit tests, so that each of
+/// them finds ranks which the number alone does not tell apart.
+pub(crate) const SOURCES: u32 = if cfg!(test) { 2 } else { 1 << 16 };
 /// Handler numbers below this one are the library's own.
 pub(crate) const FIRST_CLIENT_HANDLER: u8 = 64;
 /// Handler of the message that only returns credits.
@@ -90,8 +93,8 @@ pub(crate) struct Head {
     pub(crate) source: u16,
     pub(crate) handler: u8,
     pub(crate) reply: bool,
-    /// Returned credits beyond the one of a reply.
-    pub(crate) credits: u8,
+    /// Returned credits beyond the one of a reply, and credits that move.
+    pub(crate) carried: Carried,
     pub(crate) shape: Shape,
 }
 
@@ -135,9 +138,9 @@ pub(crate) fn encode(head: &Head, args: &[i32]) -> Encoded {
     }
     let mut at = head.shape.fixed();
     let count = args.len() as u32;
-    let hidden = head.credits != 0;
+    let hidden = head.carried.0 != 0;
     if hidden {
-        let word = u32::from(head.credits) | (count + 1) << 16;
+        let word = u32::from(head.carried.0) | (count + 1) << 16;
         bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
         at += 4;
     }
@@ -180,7 +183,7 @@ pub(crate) enum Wrong {
     Length { seen: usize, expected: u64 },
 }
 
-/// The rank that a message says it is from. Read before anything else of it.
+/// What a message says of its source: its rank modulo [`SOURCES`]. Read before anything else of it.
 pub(crate) const fn source_of(imm: u32) -> u16 {
     (imm >> 16) as u16
 }
@@ -215,11 +218,11 @@ pub(crate) fn decode(imm: u32, bytes: &[u8]) -> Result<Decoded, Wrong> {
     };
     let mut at = shape.fixed();
     let mut count = imm >> 10 & 31;
-    let mut credits = 0;
+    let mut carried = Carried(0);
     let hidden = count == HIDDEN;
     if hidden {
         let word = number(at)?;
-        credits = (word & 0xff) as u8;
+        carried = Carried((word & 0xffff) as u16);
         count = (word >> 16).wrapping_sub(1);
         at += 4;
     }
@@ -241,7 +244,7 @@ pub(crate) fn decode(imm: u32, bytes: &[u8]) -> Result<Decoded, Wrong> {
         source: source_of(imm),
         handler: handler_of(imm),
         reply: is_reply(imm),
-        credits,
+        carried,
         shape,
     };
     Ok(Decoded { head, args, nargs, payload })
@@ -286,7 +289,8 @@ mod tests {
 
     #[test]
     fn an_ack_is_one_word() {
-        let head = Head { source: 7, handler: ACK, reply: true, credits: 3, shape: Shape::Short };
+        let head =
+            Head { source: 7, handler: ACK, reply: true, carried: Carried(3), shape: Shape::Short };
         let encoded = encode(&head, &[]);
         assert_eq!(encoded.bytes().len(), 4);
         let decoded = decode(encoded.imm, encoded.bytes()).unwrap();
@@ -296,10 +300,10 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            source: u16, handler: u8, reply: bool, credits: u8, shape in shapes(),
+            source: u16, handler: u8, reply: bool, carried: u16, shape in shapes(),
             args in proptest::collection::vec(any::<i32>(), 0..=MAX_ARGS),
         ) {
-            let head = Head { source, handler, reply, credits, shape };
+            let head = Head { source, handler, reply, carried: Carried(carried), shape };
             let (imm, bytes) = message(&head, &args);
             let decoded = decode(imm, &bytes).unwrap();
             prop_assert_eq!(decoded.head, head);
@@ -312,10 +316,10 @@ mod tests {
 
         #[test]
         fn a_wrong_length_is_seen(
-            handler: u8, credits: u8, shape in shapes(), cut in 1usize..100, longer: bool,
+            handler: u8, carried: u16, shape in shapes(), cut in 1usize..100, longer: bool,
             args in proptest::collection::vec(any::<i32>(), 0..=MAX_ARGS),
         ) {
-            let head = Head { source: 1, handler, reply: false, credits, shape };
+            let head = Head { source: 1, handler, reply: false, carried: Carried(carried), shape };
             let (imm, mut bytes) = message(&head, &args);
             let len = if longer { bytes.len() + cut } else { bytes.len().saturating_sub(cut) };
             bytes.resize(len, 0);

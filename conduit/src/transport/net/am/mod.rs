@@ -2,5 +2,6 @@
 
 pub(super) mod acks;
 pub(super) mod header;
+mod moving;
 pub(super) mod receive;
 pub(super) mod send;

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 use bootstrap::Rank;
 use fabric::{Completion, PostError, Status};
 
-use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, Shape};
+use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, SOURCES, Shape};
+use super::moving::Origin;
 use crate::trace::{self, Counter};
 use crate::transport::message::{Arrived, ArrivedPayload, MessageClass, ReplyToken, Sink};
 use crate::transport::neighbours;
@@ -254,12 +255,16 @@ impl<'a> Receiver<'a> {
     /// Whose message it is: the sender must own the far end of the queue pair that it came through.
     #[inline(always)]
     fn recv_qp(self, info: RecvInfo) -> Result<RecvQp<'a>, Error> {
-        let source = Rank(u32::from(header::source_of(info.imm)));
+        let source = u32::from(header::source_of(info.imm));
         let qpn = info.qpn;
-        let peer = self.0.peers.get(source);
-        let found =
-            peer.and_then(|peer| Some((peer, peer.connection_of(info.rail as usize, qpn)?)));
-        let Some((peer, index)) = found else { return Err(self.unconnected(source, qpn)) };
+        let owner = |rank| {
+            let peer = self.0.peers.get(Rank(rank))?;
+            Some((peer, peer.connection_of(info.rail as usize, qpn)?))
+        };
+        // In a job of more ranks the number stands for several.
+        let others = || (source..self.0.members.size).step_by(SOURCES as usize).skip(1);
+        let found = owner(source).or_else(|| others().find_map(owner));
+        let Some((peer, index)) = found else { return Err(self.unconnected(Rank(source), qpn)) };
         peer.use_it();
         if !peer.is_open() {
             self.0.heard(peer);
@@ -293,6 +298,9 @@ impl<'a> Receiver<'a> {
         self.book(from, &decoded)?;
         let head = &decoded.head;
         if head.handler == ACK {
+            if !decoded.args().is_empty() {
+                self.about_credits(from, decoded.args())?;
+            }
             return self.repost(from, buffer);
         }
         let internal = head.handler < FIRST_CLIENT_HANDLER;
@@ -311,12 +319,27 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
+    /// An ack with arguments.
+    #[cold]
+    fn about_credits(self, from: RecvQp<'a>, args: &[i32]) -> Result<(), Error> {
+        match Origin::of(from.peer, from.index) {
+            Some(origin) => self.0.about_credits(origin, args),
+            None => Err(self.0.not_moving(from.peer.rank)),
+        }
+    }
+
     /// Credits that came with a message.
     #[inline(always)]
     fn book(self, from: RecvQp<'a>, decoded: &Decoded) -> Result<(), Error> {
         let head = &decoded.head;
+        if let Some(borrowed) = from.connection.borrowed.as_deref() {
+            let RecvQp { peer, index, connection, .. } = from;
+            self.0.moving(Origin { peer, index, connection, borrowed }, head)?;
+        } else if head.carried.moves() {
+            return Err(self.0.not_moving(from.peer.rank));
+        }
         let own = head.reply && head.handler >= FIRST_CLIENT_HANDLER;
-        let count = u32::from(own) + u32::from(head.credits);
+        let count = u32::from(own) + head.carried.returned();
         if count == 0 {
             return Ok(());
         }

@@ -13,6 +13,7 @@ use crate::transport::limits::max_long_alloc;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass, ReplyToken, ZeroCopy};
 use crate::transport::neighbours::remote_rank;
 use crate::transport::net::context::NetContext;
+use crate::transport::net::credits::Carried;
 use crate::transport::net::error::Error;
 use crate::transport::net::memory::buffers::RESERVED_BUFFERS;
 use crate::transport::net::memory::pool::Buffer;
@@ -95,6 +96,18 @@ impl<'a> Sender<'a> {
         self.short(via, &Draft::ack())
     }
 
+    /// Tells a peer about credits that move.
+    #[cold]
+    pub(crate) fn about_credits(
+        self,
+        peer: &'a Peer,
+        index: usize,
+        args: &[i32],
+    ) -> Result<Sent, Error> {
+        let via = Via { peer, index, connection: &peer.connections[index] };
+        self.short(via, &Draft { args, ..Draft::ack() })
+    }
+
     /// One attempt to send a message; on the connection that is given, or on any.
     #[inline(always)]
     fn to_peer(
@@ -165,6 +178,9 @@ impl<'a> Sender<'a> {
                     return true;
                 }
                 trace::lacks(Cause::Credit);
+                if let Some(borrowed) = connection.borrowed.as_deref() {
+                    borrowed.demand.stalled(&connection.account);
+                }
                 self.0.credits.give(1);
                 if let Some(room) = room {
                     room.give(1);
@@ -194,10 +210,10 @@ impl<'a> Sender<'a> {
             return self.copied(via, draft, &[]);
         }
         let Some(slots) = self.slots(via, draft.class) else { return Ok(Sent::Full) };
-        let (encoded, credits) = self.encode(via.connection, draft);
+        let (encoded, carried) = self.encode(via.connection, draft);
         let op = pending_op(via, draft, None, false);
         let data = Data::Inline(&[encoded.bytes()]);
-        self.post(via, &slots, (encoded.imm, credits), data, &op, None)
+        self.post(via, &slots, (encoded.imm, carried), data, &op, None)
     }
 
     /// An admitted message with a payload.
@@ -285,16 +301,16 @@ impl<'a> Sender<'a> {
 
     /// The header, with the credits that it carries.
     #[inline(always)]
-    fn encode(self, connection: &Connection, draft: &Draft<'_>) -> (Encoded, u8) {
-        let credits = connection.account.carry();
+    fn encode(self, connection: &Connection, draft: &Draft<'_>) -> (Encoded, Carried) {
+        let carried = connection.account.carry();
         let head = Head {
             source: self.0.source(),
             handler: draft.handler,
             reply: matches!(draft.class, MessageClass::Reply),
-            credits,
+            carried,
             shape: draft.shape,
         };
-        (header::encode(&head, draft.args), credits)
+        (header::encode(&head, draft.args), carried)
     }
 
     /// Inline when it is small, else by a copy in a send buffer.
@@ -303,17 +319,17 @@ impl<'a> Sender<'a> {
         let inline = send_qp_for(connection, draft.class).inline;
         if draft.longest_header() + payload.len() <= inline {
             let Some(slots) = self.slots(via, draft.class) else { return Ok(Sent::Full) };
-            let (encoded, credits) = self.encode(connection, draft);
+            let (encoded, carried) = self.encode(connection, draft);
             let parts = [encoded.bytes(), payload];
             let parts = if payload.is_empty() { &parts[..1] } else { &parts[..] };
             let op = pending_op(via, draft, None, false);
             let data = Data::Inline(parts);
-            return self.post(via, &slots, (encoded.imm, credits), data, &op, None);
+            return self.post(via, &slots, (encoded.imm, carried), data, &op, None);
         }
         let Some((slots, mut buffer)) = self.slots_and_buffer(via, draft.class) else {
             return Ok(Sent::Full);
         };
-        let (encoded, credits) = self.encode(connection, draft);
+        let (encoded, carried) = self.encode(connection, draft);
         let head = encoded.bytes();
         let len = head.len() + payload.len();
         let pool = &self.0.buffers.pool;
@@ -321,7 +337,7 @@ impl<'a> Sender<'a> {
         bytes[..head.len()].copy_from_slice(head);
         bytes[head.len()..len].copy_from_slice(payload);
         let piece = pool.piece(&buffer, connection.rail, 0, u32::try_from(len).unwrap_or(0));
-        let message = (encoded.imm, credits);
+        let message = (encoded.imm, carried);
         self.post_buffer(via, draft, &slots, message, &[piece], buffer, None)
     }
 
@@ -364,7 +380,7 @@ impl<'a> Sender<'a> {
         let Some((slots, mut buffer)) = self.slots_and_buffer(via, draft.class) else {
             return Ok(Sent::Full);
         };
-        let (encoded, credits) = self.encode(via.connection, draft);
+        let (encoded, carried) = self.encode(via.connection, draft);
         let head = encoded.bytes();
         let pool = &self.0.buffers.pool;
         pool.bytes(&mut buffer)[..head.len()].copy_from_slice(head);
@@ -378,7 +394,7 @@ impl<'a> Sender<'a> {
         };
         let end = OnComplete::Count { counter: Arc::clone(completion), local: true };
         completion.begin(true);
-        let message = (encoded.imm, credits);
+        let message = (encoded.imm, carried);
         let pieces = [first, second];
         let sent = self.post_buffer(via, draft, &slots, message, &pieces, buffer, Some(end));
         if !matches!(sent, Ok(Sent::Yes)) {
@@ -398,7 +414,7 @@ impl<'a> Sender<'a> {
         let Some(slots) = self.slots(via, draft.class) else {
             return (Ok(Sent::Full), Some(buffer));
         };
-        let (encoded, credits) = self.encode(via.connection, draft);
+        let (encoded, carried) = self.encode(via.connection, draft);
         let head = encoded.bytes();
         let from = MAX_HEADER - head.len();
         let pool = &self.0.buffers.pool;
@@ -408,7 +424,7 @@ impl<'a> Sender<'a> {
         let index = pool.lend(buffer);
         let op = pending_op(via, draft, Some(index), false);
         let data = Data::Gather(&[piece]);
-        let sent = self.post(via, &slots, (encoded.imm, credits), data, &op, None);
+        let sent = self.post(via, &slots, (encoded.imm, carried), data, &op, None);
         let back = match sent {
             Ok(Sent::Yes) => None,
             _ => pool.reclaim(index),
@@ -423,7 +439,7 @@ impl<'a> Sender<'a> {
         via: Via<'a>,
         draft: &Draft<'_>,
         slots: &Slots<'_>,
-        message: (u32, u8),
+        message: (u32, Carried),
         pieces: &[Sge],
         buffer: Buffer,
         end: Option<OnComplete>,
@@ -444,14 +460,14 @@ impl<'a> Sender<'a> {
         self,
         via: Via<'a>,
         slots: &Slots<'_>,
-        (imm, credits): (u32, u8),
+        (imm, carried): (u32, Carried),
         data: Data<'_>,
         op: &PendingOp,
         end: Option<OnComplete>,
     ) -> Result<Sent, Error> {
         let sent = self.0.post(slots, Operation::Send { imm: Some(imm) }, data, op, end);
         if !matches!(sent, Ok(Sent::Yes)) {
-            via.connection.account.uncarry(credits);
+            via.connection.account.uncarry(carried);
         }
         sent
     }

@@ -8,9 +8,9 @@ use settings::{Env, Values};
 
 use super::port_family::Family;
 use super::{
-    ConnectSettings, DepthSettings, Error, FabricChoice, NetSettings, Paging, PinnedMemory,
-    PollMode, PortSettings, Registration, SharedReceive, SoftAddress, SoftSettings, Stripes,
-    ThreadSettings, Timing, Total,
+    ConnectSettings, DepthSettings, Error, FabricChoice, FlowControl, NetSettings, Paging,
+    PinnedMemory, PollMode, PortSettings, Registration, SharedReceive, SoftAddress, SoftSettings,
+    Stripes, ThreadSettings, Timing, Total,
 };
 use crate::settings::huge_pages;
 
@@ -264,6 +264,15 @@ impl SettingsBuilder<'_> {
                 ..0 => SharedReceive::Automatic,
                 0 => SharedReceive::Never,
                 ranks => SharedReceive::From(narrow(ranks)),
+            },
+            flow: match self.table.word("GASNET_AM_FLOW_CONTROL") {
+                "dynamic" => FlowControl::Dynamic {
+                    least: self.count("GASNET_AM_CREDITS_MIN"),
+                    most: self.count("GASNET_AM_CREDITS_MAX"),
+                    banked: self.count("GASNET_AM_CREDITS_BANK"),
+                    epoch: self.count("GASNET_AM_CREDITS_EPOCH"),
+                },
+                _ => FlowControl::Static,
             },
         }
     }

@@ -113,6 +113,8 @@ pub(crate) struct Agreement {
     /// [`super::sizes::Sizes::credits_per_connection`].
     pub credits: u32,
     pub srq: bool,
+    /// Credits that each peer keeps where they move; 0: they do not.
+    pub moving: u32,
     /// `GASNET_USE_FENCED_PUTS`.
     pub fenced: bool,
     /// Bytes of a message buffer, as a power of two.
@@ -128,6 +130,7 @@ impl Agreement {
             queue_pairs: u16::try_from(sizes.queue_pairs()).unwrap_or(u16::MAX),
             credits: sizes.credits_per_connection,
             srq: sizes.srq.is_some(),
+            moving: sizes.flow.map_or(0, |(limits, _)| limits.least),
             fenced,
             buffer: u8::try_from(BUFFER_LEN.ilog2()).unwrap_or(u8::MAX),
             ways,
@@ -136,7 +139,7 @@ impl Agreement {
 
     /// In what another rank differs from this one, `me`, and what to set. `None`: they fit.
     pub(crate) fn differs(self, me: Rank, other: Self) -> Option<String> {
-        let rows: [(_, u32, u32, _); 6] = [
+        let rows: [(_, u32, u32, _); 7] = [
             (
                 "bytes in a message buffer",
                 1_u32.checked_shl(other.buffer.into()).unwrap_or(0),
@@ -166,6 +169,12 @@ impl Agreement {
                 other.credits,
                 self.credits,
                 "set GASNET_AM_CREDITS_PP to the same on all ranks",
+            ),
+            (
+                "credits that each peer keeps where they move",
+                other.moving,
+                self.moving,
+                "set GASNET_AM_FLOW_CONTROL and GASNET_AM_CREDITS_MIN to the same on all ranks",
             ),
             (
                 "fences behind each put",

@@ -22,7 +22,7 @@ pub(crate) use self::connect::{Agreement, ConnectSettings, ConnectWays, Timing, 
 pub(crate) use self::pinned::PinnedMemory;
 use self::port_family::Family;
 pub(crate) use self::registration::{Paging, Registration};
-pub(crate) use self::sizes::{DepthSettings, SharedReceive, Total};
+pub(crate) use self::sizes::{DepthSettings, FlowControl, SharedReceive, Total};
 pub(crate) use self::soft::{SoftAddress, SoftSettings};
 
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,7 @@ use fabric::Caps;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
+use crate::transport::net::flow::Limits;
 
 /// Documented default of `GASNET_AM_CREDITS_TOTAL` in large jobs.
 const DEFAULT_CREDITS: u64 = 256;
@@ -61,6 +62,26 @@ pub(crate) struct DepthSettings {
     pub spares: Option<u32>,
     /// `GASNET_USE_SRQ`.
     pub srq: SharedReceive,
+    /// `GASNET_AM_FLOW_CONTROL`.
+    pub flow: FlowControl,
+}
+
+/// How requests are kept from overrunning a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowControl {
+    /// Each peer has as many credits as any other.
+    Static,
+    /// Credits move to the peers that use them (`flow`).
+    Dynamic {
+        /// `GASNET_AM_CREDITS_MIN`.
+        least: u32,
+        /// `GASNET_AM_CREDITS_MAX`.
+        most: u32,
+        /// `GASNET_AM_CREDITS_BANK`.
+        banked: u32,
+        /// `GASNET_AM_CREDITS_EPOCH`.
+        epoch: u32,
+    },
 }
 
 /// What all devices of all ranks can do.
@@ -136,6 +157,8 @@ pub(crate) struct Sizes {
     /// Receive buffers of a connection, or of a shared queue, for messages of the library.
     pub reserve: u32,
     pub srq: Option<SrqSizes>,
+    /// Where credits move: the bounds, and the credits of a rail to be lent beyond the least.
+    pub flow: Option<(Limits, u32)>,
     pub bounce: u32,
     pub spares: u32,
     pub send_cq: u32,
@@ -229,6 +252,15 @@ impl Plan {
             && least <= self.limits.max_cqe.into();
         let fits = self.receive_cq() <= self.limits.max_cqe.into()
             && self.receive_depth() <= self.limits.max_qp_wr.into();
+        if let FlowControl::Dynamic { .. } = self.depths.flow {
+            return match (self.depths.srq, possible) {
+                (SharedReceive::Never, _) => Err(self.unshared("GASNET_USE_SRQ=0 rules them out")),
+                (_, false) => {
+                    Err(self.unshared("a device of this job has none, or too short ones"))
+                }
+                _ => Ok(Some(self.shared_requests())),
+            };
+        }
         let from = match self.depths.srq {
             SharedReceive::From(ranks) if u64::from(ranks) > self.ranks => SharedReceive::Never,
             other => other,
@@ -249,6 +281,32 @@ impl Plan {
             SharedReceive::Automatic | SharedReceive::Never => {}
         }
         if fits { Ok(None) } else { Err(self.too_many_credits(possible)) }
+    }
+
+    fn unshared(&self, why: &str) -> Error {
+        let problem = format!(
+            "credits that move between peers need shared receive queues, and {why}; set it to static"
+        );
+        Error::Variable { name: "GASNET_AM_FLOW_CONTROL", problem }
+    }
+
+    /// Bounds of credits that move, and how many there are on a rail: buffers that a queue of
+    /// `queue` entries has room for beyond the least of each peer.
+    fn flow(&mut self, queue: u64) -> Result<Option<(Limits, u32)>, Error> {
+        let FlowControl::Dynamic { least, most, banked, epoch } = self.depths.flow else {
+            return Ok(None);
+        };
+        let all = u64::from(least).saturating_mul(self.peers).saturating_mul(self.per_rail);
+        if all > queue {
+            let problem = format!(
+                "{least} credits that each of {} peers keeps need a shared queue of {all} receive buffers, and it has {queue}; lower it, or raise GASNET_RBUF_COUNT",
+                self.peers
+            );
+            return Err(Error::Variable { name: "GASNET_AM_CREDITS_MIN", problem });
+        }
+        let banked = u64::from(banked).min(queue - all);
+        let most = u64::from(most.max(least)).min(u64::from(least) + banked);
+        Ok(Some((Limits::of(least, narrow(most), narrow(banked), epoch), narrow(banked))))
     }
 
     fn too_many_credits(&self, shared_would_do: bool) -> Error {
@@ -339,6 +397,7 @@ impl Plan {
             count => u64::from(count).min(ops),
         };
         let queue = narrow(self.per_rail * in_flight);
+        let flow = self.flow(queue.into())?;
         let sizes = Sizes {
             connections: narrow(self.columns),
             ops_per_connection: narrow(ops_per_connection),
@@ -348,6 +407,7 @@ impl Plan {
             slack: if shared.is_some() { 0 } else { narrow(self.slack(credits)) },
             reserve: narrow(self.reserve),
             srq: shared.map(|_| SrqSizes { requests: queue, replies: queue }),
+            flow,
             bounce: narrow(match shared {
                 None => plain,
                 Some(_) => plain.max(ops.min(PUT_BUFFERS) + credits) + RESERVED_BOUNCE,
@@ -400,6 +460,9 @@ impl Sizes {
     /// Credits of a connection that may be used from the start, and of all. With shared queues all:
     /// there the rail has the buffers for replies.
     pub(crate) fn first_credits(&self) -> (u32, u32) {
+        if let Some((limits, _)) = self.flow {
+            return (limits.least, limits.least);
+        }
         let all = self.credits_per_connection;
         (if self.srq.is_some() { all } else { FIRST_REPLIES.min(all) }, all)
     }
@@ -409,6 +472,18 @@ impl Sizes {
     pub(crate) fn first_receives(&self) -> u32 {
         let (first, all) = self.first_credits();
         self.receives().saturating_sub(all - first)
+    }
+
+    /// Buffers that a new connection adds to a rail's shared queue for requests, which has `posted`.
+    pub(crate) fn more_shared(&self, queues: SrqSizes, posted: u32) -> u32 {
+        match self.flow {
+            Some((limits, banked)) if posted == 0 => (limits.least + banked).min(queues.requests),
+            Some((limits, _)) => limits.least.min(queues.requests.saturating_sub(posted)),
+            None => {
+                let room = self.shared_requests(queues).saturating_sub(posted);
+                self.credits_per_connection.max(1).min(room)
+            }
+        }
     }
 
     /// Buffers of a rail's shared queue for requests. A few of its room stand for the first replies
@@ -443,6 +518,11 @@ impl Sizes {
         let connections = wide(connected) * wide(self.connections);
         match self.srq {
             Some(_) if connected == 0 => 0,
+            Some(queues) if self.flow.is_some() => {
+                let more = |posted, _| posted + self.more_shared(queues, posted);
+                let requests = (0..connections).fold(0, more);
+                wide(requests) + rails * wide(FIRST_REPLIES.min(queues.replies) + self.reserve)
+            }
             Some(queues) => {
                 let credits = connections * wide(self.credits_per_connection);
                 let first = wide(FIRST_REPLIES.min(queues.replies) + self.reserve);

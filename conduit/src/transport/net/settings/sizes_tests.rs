@@ -141,6 +141,7 @@ fn what_does_not_fit_is_refused_with_the_variable() {
 #[test]
 fn the_least_of_everything_still_moves() {
     let least = DepthSettings {
+        flow: FlowControl::Static,
         ops_per_peer: 1,
         ops: Total::Is(1),
         credits_per_peer: 1,
@@ -164,7 +165,8 @@ fn the_least_of_everything_still_moves() {
 fn ranks_that_differ_are_told_what_to_set() {
     let ways = ConnectWays { at_start: true, ..ConnectWays::default() };
     let (srq, fenced, buffer) = (false, false, 8);
-    let mine = Agreement { rails: 2, queue_pairs: 2, credits: 6, srq, fenced, buffer, ways };
+    let mine =
+        Agreement { moving: 0, rails: 2, queue_pairs: 2, credits: 6, srq, fenced, buffer, ways };
     assert_eq!(mine.differs(Rank(1), mine), None);
     for (other, name) in [
         (Agreement { rails: 1, queue_pairs: 1, ..mine }, "GASNET_IBV_PORTS"),
@@ -172,6 +174,7 @@ fn ranks_that_differ_are_told_what_to_set() {
         (Agreement { credits: 7, ..mine }, "GASNET_AM_CREDITS_PP"),
         (Agreement { buffer: 4, ..mine }, "--max-medium"),
         (Agreement { srq: true, queue_pairs: 4, ..mine }, "GASNET_USE_SRQ"),
+        (Agreement { moving: 1, ..mine }, "GASNET_AM_FLOW_CONTROL"),
         (Agreement { fenced: true, ..mine }, "GASNET_USE_FENCED_PUTS"),
         (Agreement { ways: ConnectWays::default(), ..mine }, "GASNET_CONNECT_STATIC"),
         (
@@ -215,6 +218,7 @@ fn any_depths() -> impl Strategy<Value = DepthSettings> {
         .prop_map(
             |(ops_per_peer, ops, credits_per_peer, credits, slack, (rbuf, bbuf), spares, srq)| {
                 DepthSettings {
+                    flow: FlowControl::Static,
                     ops_per_peer,
                     ops,
                     credits_per_peer,
@@ -322,4 +326,27 @@ proptest! {
             prop_assert!(text.contains("environment variable GASNET_") && text.contains("; "), "{}", text);
         }
     }
+}
+
+/// Credits that move: the buffers of a rank are the least of each peer and the bank.
+#[test]
+fn a_rank_has_the_least_of_each_peer_and_a_bank() {
+    let flow = FlowControl::Dynamic { least: 1, most: 400, banked: 48, epoch: 1024 };
+    let depths = DepthSettings { flow, ..depths() };
+    let moving = Sizes::of(&depths, &job(65), RXE).unwrap().0;
+    let (limits, banked) = moving.flow.expect("moves");
+    assert_eq!((limits.least, limits.most, banked, moving.slack), (1, 49, 48, 0));
+    let buffers = |sizes: Sizes| sizes.receive_buffers(&job(65), 64);
+    assert_eq!(buffers(moving), 64 + 48 + 2);
+    let srq = SharedReceive::Never;
+    let fixed = Sizes::of(&DepthSettings { srq, ..NetSettings::default().depths }, &job(65), RXE);
+    assert!(buffers(fixed.unwrap().0) > 6 * buffers(moving));
+    let refused = |depths: &DepthSettings, limits| {
+        Sizes::of(depths, &job(3), limits).unwrap_err().to_string()
+    };
+    let text = refused(&DepthSettings { srq, ..depths }, RXE);
+    assert!(text.contains("GASNET_AM_FLOW_CONTROL") && text.contains("GASNET_USE_SRQ=0"), "{text}");
+    let flow = FlowControl::Dynamic { least: 4000, most: 4000, banked: 0, epoch: 1 };
+    let text = refused(&DepthSettings { flow, ..depths }, RXE);
+    assert!(text.contains("GASNET_AM_CREDITS_MIN"), "{text}");
 }

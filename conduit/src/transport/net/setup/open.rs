@@ -14,7 +14,6 @@ use settings::say;
 use super::fabric_caps::{FabricCaps, JobFabricCaps, Key};
 use super::pinnable::{Asker, largest_segment};
 use crate::segment_mode::SegmentMode;
-use crate::transport::net::am::header::MAX_RANKS;
 use crate::transport::net::error::Error;
 use crate::transport::net::members::{Common, Members};
 use crate::transport::net::plan::{NetPlan, RailPlan};
@@ -273,13 +272,6 @@ pub(crate) fn plan(
     common: (Common, SegmentMode),
     services: &mut dyn Bootstrap,
 ) -> Result<(NetPlan, u64), Error> {
-    if members.size > MAX_RANKS {
-        let problem = format!(
-            "is one of {}, and messages have room for {MAX_RANKS} ranks; start fewer",
-            members.size
-        );
-        return Err(Error::Mismatch { rank: members.rank, problem });
-    }
     let (opened, can, max_segment) = opened(settings, members, common, services)?;
     let job = job(settings, members, &opened.selection, services.rank_info().locals);
     let (sizes, warnings) = Sizes::of(&settings.depths, &job, can)?;

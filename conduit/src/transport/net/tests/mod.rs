@@ -5,6 +5,7 @@ mod atomics;
 mod fake;
 mod fence;
 mod messages;
+mod moving;
 mod outside;
 mod rma;
 mod small;
@@ -47,6 +48,7 @@ const TINY: Sizes = Sizes {
     slack: 0,
     reserve: 4,
     srq: None,
+    flow: None,
     bounce: 3,
     spares: 1,
     send_cq: 8,

@@ -76,7 +76,11 @@ fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Arrived<'_>)) {
             && context.rails.iter().all(|rail| !rail.is_sending())
             && context.credits.left() + banked >= sizes.credits
             && context.peers.iter().flat_map(|peer| &*peer.connections).all(|connection| {
-                connection.account.available() + sizes.slack >= sizes.credits_per_connection
+                let all = match sizes.flow {
+                    Some(_) => connection.account.supply.made(),
+                    None => sizes.credits_per_connection,
+                };
+                connection.account.available() + sizes.slack >= all
                     && connection.main.slots.left() == sizes.sends()
             })
     };

@@ -1,0 +1,196 @@
+//! Credits that move between peers: books what messages carry of it, and sends the messages that
+//! exist for it alone. The rules are `flow`'s.
+//!
+//! Those messages are acks with arguments: one of 1 asks the peer to give back, 2 and a number gives
+//! so many back. They use the buffers for messages of the library; at most one of each is under way
+//! between two ranks.
+
+use bootstrap::Rank;
+
+use super::header::FIRST_CLIENT_HANDLER;
+use super::send::Sender;
+use crate::transport::net::context::NetContext;
+use crate::transport::net::credits::Carried;
+use crate::transport::net::error::Error;
+use crate::transport::net::flow::bank::{Bank, Borrowed};
+use crate::transport::net::flow::lend::PeerIndex;
+use crate::transport::net::peer::{Connection, Peer};
+use crate::transport::net::post::Sent;
+
+/// Argument of an ack that asks the peer to give back.
+pub(super) const REVOKE: i32 = 1;
+/// First argument of an ack that gives back.
+pub(super) const RETURN: i32 = 2;
+
+/// Where a message came from.
+#[derive(Clone, Copy)]
+pub(super) struct Origin<'a> {
+    pub(super) peer: &'a Peer,
+    pub(super) index: usize,
+    pub(super) connection: &'a Connection,
+    pub(super) borrowed: &'a Borrowed,
+}
+
+impl<'a> Origin<'a> {
+    /// `None`: credits of the connection do not move.
+    #[inline]
+    pub(super) fn of(peer: &'a Peer, index: usize) -> Option<Self> {
+        let connection = peer.connections.get(index)?;
+        let borrowed = connection.borrowed.as_deref()?;
+        Some(Self { peer, index, connection, borrowed })
+    }
+}
+
+/// What a peer did wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Wrong {
+    #[error("it asks twice to be given back credits")]
+    AskedTwice,
+    #[error("it gives back credits twice")]
+    ReturnedTwice,
+    #[error("it moves credits, which are fixed here")]
+    Fixed,
+    #[error("{seen} arguments in a message about credits, the first is {first}")]
+    Unknown { seen: usize, first: i32 },
+}
+
+impl NetContext {
+    /// Books what a message carries beside returned credits. To be called before those are booked,
+    /// for every message of a connection whose credits move.
+    pub(super) fn moving(&self, from: Origin<'_>, head: &super::header::Head) -> Result<(), Error> {
+        let (account, demand) = (&from.connection.account, &from.borrowed.demand);
+        let carried = head.carried;
+        if carried.epoch() {
+            demand.epoch_ended();
+        }
+        if carried.granted() > 0 {
+            account.lent(carried.granted());
+        }
+        if carried.returned() > 0 || head.reply {
+            demand.answered(account);
+        }
+        let Some(bank) = self.bank(from.connection) else { return Ok(()) };
+        let request = !head.reply && head.handler >= FIRST_CLIENT_HANDLER;
+        if request && bank.clock.tick(bank.limits.epoch) {
+            self.end_epoch(bank, from.connection.rail);
+        }
+        if carried.wanted() > 0 { self.lend(bank, from, carried) } else { Ok(()) }
+    }
+
+    /// A message moves credits over a connection where none move.
+    #[cold]
+    pub(super) fn not_moving(&self, peer: Rank) -> Error {
+        self.wrong_credits(peer, &Wrong::Fixed)
+    }
+
+    fn bank(&self, connection: &Connection) -> Option<&Bank> {
+        self.rails[connection.rail].shared.as_ref()?.bank.as_ref()
+    }
+
+    /// Grants what a peer wants, with the next message to it, and asks others to give back.
+    #[cold]
+    fn lend(&self, bank: &Bank, from: Origin<'_>, carried: Carried) -> Result<(), Error> {
+        let mut ask = Vec::new();
+        let Some(mut lender) = bank.try_lender() else { return Ok(()) };
+        let key = self.lender_key(from.peer, from.index);
+        let granted = lender.requested(key, carried.wanted(), &mut ask);
+        drop(lender);
+        from.connection.account.lend(granted);
+        for key in ask {
+            self.revoke(key)?;
+        }
+        Ok(())
+    }
+
+    /// A connection by one number.
+    fn lender_key(&self, peer: &Peer, index: usize) -> PeerIndex {
+        let count = self.plan.connections.len();
+        let key = peer.rank.0 as usize * count + index;
+        PeerIndex::try_from(key).unwrap_or(PeerIndex::MAX)
+    }
+
+    fn revoke(&self, key: PeerIndex) -> Result<(), Error> {
+        let count = self.plan.connections.len();
+        let (rank, index) = (key as usize / count, key as usize % count);
+        let rank = u32::try_from(rank).unwrap_or(u32::MAX);
+        let Some(peer) = self.peers.get(Rank(rank)) else { return Ok(()) };
+        let borrowed = peer.connections.get(index).and_then(|it| it.borrowed.as_ref());
+        let Some(borrowed) = borrowed else { return Ok(()) };
+        borrowed.revoke();
+        self.ack_if_due(peer, index)
+    }
+
+    /// Halves twice what is known of the past here, and has every peer do the same with the next
+    /// message to it.
+    #[cold]
+    fn end_epoch(&self, bank: &Bank, rail: usize) {
+        let Some(mut lender) = bank.try_lender() else { return };
+        lender.end_epoch();
+        drop(lender);
+        let connections = self.peers.iter().flat_map(|peer| &peer.connections);
+        connections.filter(|it| it.rail == rail).for_each(|it| it.account.tell_epoch());
+    }
+
+    /// A message that exists for credits alone.
+    #[cold]
+    pub(super) fn about_credits(&self, from: Origin<'_>, args: &[i32]) -> Result<(), Error> {
+        let Some(bank) = self.bank(from.connection) else { return Ok(()) };
+        let rank = from.peer.rank;
+        let wrong = |wrong: Wrong| self.wrong_credits(rank, &wrong);
+        match *args {
+            [REVOKE] => {
+                let given = from.borrowed.demand.give_back(&from.connection.account, &bank.limits);
+                if !from.borrowed.answer(given) {
+                    return Err(wrong(Wrong::AskedTwice));
+                }
+            }
+            [RETURN, count] if count >= 0 => {
+                if !from.borrowed.returned(count.unsigned_abs()) {
+                    return Err(wrong(Wrong::ReturnedTwice));
+                }
+                self.book_returned(from)?;
+            }
+            _ => {
+                let first = args.first().copied().unwrap_or(0);
+                return Err(wrong(Wrong::Unknown { seen: args.len(), first }));
+            }
+        }
+        self.ack_if_due(from.peer, from.index)
+    }
+
+    /// Puts what a peer gave back into the bank. Left for later when somebody is at the bank.
+    pub(super) fn book_returned(&self, from: Origin<'_>) -> Result<(), Error> {
+        let Some(bank) = self.bank(from.connection) else { return Ok(()) };
+        let Some(mut lender) = bank.try_lender() else { return Ok(()) };
+        let Some(count) = from.borrowed.take_booking() else { return Ok(()) };
+        let booked = lender.returned(self.lender_key(from.peer, from.index), count);
+        booked.map_err(|wrong| self.wrong_credits(from.peer.rank, &wrong))
+    }
+
+    /// Sends what waits to be said about credits.
+    pub(super) fn send_about_credits(&self, to: Origin<'_>) -> Result<Sent, Error> {
+        self.book_returned(to)?;
+        let (revoke, given) = to.borrowed.take();
+        let sender = Sender(self);
+        if revoke && sender.about_credits(to.peer, to.index, &[REVOKE])? == Sent::Full {
+            to.borrowed.put_back((true, given));
+            return Ok(Sent::Full);
+        }
+        let Some(count) = given else { return Ok(Self::all_booked(to)) };
+        let args = [RETURN, i32::try_from(count).unwrap_or(i32::MAX)];
+        if sender.about_credits(to.peer, to.index, &args)? == Sent::Full {
+            to.borrowed.put_back((false, given));
+            return Ok(Sent::Full);
+        }
+        Ok(Self::all_booked(to))
+    }
+
+    /// Whether nothing is left to be done later.
+    fn all_booked(from: Origin<'_>) -> Sent {
+        if from.borrowed.has_to_book() { Sent::Full } else { Sent::Yes }
+    }
+
+    fn wrong_credits(&self, peer: Rank, wrong: &dyn std::fmt::Display) -> Error {
+        Error::Malformed { rank: self.members.rank, peer, problem: wrong.to_string() }
+    }
+}
