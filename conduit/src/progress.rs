@@ -257,6 +257,17 @@ impl RankContext {
         }
     }
 
+    /// The right to one look for ends of this rank's requests, unless a whole poll is due
+    /// ([`RankContext::look_for_ends`]).
+    #[inline]
+    pub(crate) fn takes_look(&self) -> bool {
+        let left = self.waits.looks.load(Ordering::Relaxed);
+        if left > 0 {
+            self.waits.looks.store(left - 1, Ordering::Relaxed);
+        }
+        left > 0
+    }
+
     /// Takes ends of this rank's requests alone, which takes a part of a whole poll, until `done`;
     /// whether it is. A rank that makes one call after the other still polls: a whole poll is due
     /// after so many looks, in however many calls.

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::lane::{Chunk, Lane, Want};
 use super::ledger::{Ledger, LoanId};
-use crate::transport::net::regions_for_tests::{Limits, Plan, Regions, Span, Use};
+use crate::transport::net::regions_for_tests::{Limits, Plan, Regions, Span};
+use crate::transport::net::uses_for_tests::Use;
 
 const MEMORY: usize = 400;
 const LIMITS: Limits = Limits { page: 1, block: 16, bytes: 80, regions: 6 };

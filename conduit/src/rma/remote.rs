@@ -180,9 +180,12 @@ impl RankContext {
         op: RemoteOp,
         what: Small<'_>,
     ) -> Option<Result<OneCall<'_>, Error>> {
-        let one = self.transport.net()?.one_call()?;
+        let net = self.transport.net()?;
+        let one = net.one_call()?;
         let to = (self.rank_of(op.target), op.offset);
-        match one.post(to, what) {
+        let look = net.is_adapter() && self.takes_look();
+        match one.post(to, what, look) {
+            Ok(Some(Sent::Yes)) if one.is_complete() => return Some(Ok(one)),
             Ok(Some(Sent::Yes)) => {}
             Ok(Some(Sent::Full)) => match self.post_small::<M>(&one, op, what)? {
                 Ok(()) => {}
@@ -209,7 +212,7 @@ impl RankContext {
             if let Err(error) = self.wait_for_room::<M>(op.call, &mut waiter) {
                 return Some(Err(error));
             }
-            match one.post(to, what) {
+            match one.post(to, what, false) {
                 Ok(Some(Sent::Yes)) => return Some(Ok(())),
                 Ok(Some(Sent::Full)) => {}
                 Ok(None) => return None,

@@ -10,6 +10,7 @@ use super::context::NetContext;
 use super::error::Error;
 use super::memory::pool::Buffer;
 use super::pending_ops::{OnComplete, OpKind, PendingOp};
+use super::post::Slots;
 use super::rail::Rail;
 use crate::trace::{self, Counter};
 
@@ -75,6 +76,31 @@ impl NetContext {
             }
         }
         Ok(0)
+    }
+
+    /// Looks once for the end of the [`Lone`](super::pending_ops::Lone) operation, which was just
+    /// posted on the only rail, where nothing else is under way. The next poll says what failed.
+    #[inline]
+    pub(super) fn look_for(&self, slots: &Slots<'_>, op: &PendingOp) {
+        let rail = slots.rail;
+        if rail.under_way() != 1 || rail.is_reaped.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut one = [Completion::EMPTY];
+        match rail.send_cq.poll(&mut one) {
+            Ok(0) => {}
+            Ok(_) if one[0].id == op.number() && one[0].status == Status::Success => {
+                // What it has is at hand.
+                self.lone.counter.end(false);
+                slots.give_back();
+            }
+            Ok(_) => {
+                if let Err(error) = self.finished(0, &one[0]) {
+                    self.fail(error);
+                }
+            }
+            Err(error) => self.fail(error.into()),
+        }
     }
 
     fn reap_some<const N: usize>(&self, at: usize) -> Result<usize, Error> {

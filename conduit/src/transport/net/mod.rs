@@ -72,7 +72,9 @@ pub(crate) use self::threads::SharedSink;
 pub(crate) use self::transport::{Mark, NetTransport};
 
 #[cfg(test)]
-pub(crate) use self::memory::{regions as regions_for_tests, watch as watch_for_tests};
+pub(crate) use self::memory::{
+    regions as regions_for_tests, uses as uses_for_tests, watch as watch_for_tests,
+};
 
 #[cfg(test)]
 pub(crate) mod fuzz_seeds;

@@ -115,6 +115,12 @@ impl PendingOp {
             | (self.peer.0 as u64) << 32
     }
 
+    /// The number that says all of it, where it has neither buffer nor [`OnComplete`].
+    #[inline]
+    pub(super) const fn number(&self) -> u64 {
+        self.packed() | SELF_CONTAINED
+    }
+
     /// The operation whose number says all of it.
     #[inline]
     pub(super) fn of_number(id: u64) -> Option<Self> {
@@ -183,7 +189,7 @@ impl PendingOps {
     #[inline(always)]
     pub(super) fn begin(&self, op: &PendingOp, end: Option<OnComplete>) -> Option<u64> {
         if op.buffer.is_none() && end.is_none() {
-            return Some(op.packed() | SELF_CONTAINED);
+            return Some(op.number());
         }
         self.begin_in_row(op, end)
     }

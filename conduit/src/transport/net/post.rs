@@ -36,7 +36,7 @@ pub(super) struct Via<'a> {
 
 /// Slots of a queue pair and of its completion queue, until they are used.
 pub(super) struct Slots<'a> {
-    rail: &'a Rail,
+    pub(super) rail: &'a Rail,
     pub(super) send_qp: &'a SendQp,
 }
 
@@ -56,6 +56,7 @@ impl<'a> Slots<'a> {
         Some(Self { rail, send_qp })
     }
 
+    #[inline]
     pub(super) fn give_back(&self) {
         self.send_qp.slots.give(1);
         self.rail.sends.give(1);

@@ -71,10 +71,17 @@ impl Drop for OneCall<'_> {
 }
 
 impl OneCall<'_> {
-    /// One attempt to post it; once. `None`: it cannot be done so; `Full`: poll and call again.
+    /// One attempt to post it; once. `None`: it cannot be done so; `Full`: poll and call again. With
+    /// `look`, looks once for its end: an adapter that is a part of the system has done it when the
+    /// system returns.
     #[inline]
-    pub(crate) fn post(&self, to: (Rank, u64), what: Small<'_>) -> Result<Option<Sent>, Error> {
-        let posted = self.net.enter(|context| OneSided(context).small(to, what));
+    pub(crate) fn post(
+        &self,
+        to: (Rank, u64),
+        what: Small<'_>,
+        look: bool,
+    ) -> Result<Option<Sent>, Error> {
+        let posted = self.net.enter(|context| OneSided(context).small(to, what, look));
         posted.unwrap_or(Ok(Some(Sent::Full)))
     }
 
@@ -109,7 +116,12 @@ impl OneSided<'_> {
     }
 
     #[inline]
-    fn small(self, (rank, place): (Rank, u64), what: Small<'_>) -> Result<Option<Sent>, Error> {
+    fn small(
+        self,
+        (rank, place): (Rank, u64),
+        what: Small<'_>,
+        look: bool,
+    ) -> Result<Option<Sent>, Error> {
         let (context, lone, len) = (self.0, &self.0.lone, what.len());
         // A fence follows a put.
         if matches!(what, Small::Put(_)) && context.fences.is_some() {
@@ -147,12 +159,18 @@ impl OneSided<'_> {
         let op = PendingOp { kind, peer: rank, connection: index, for_requests, buffer, has_end };
         lone.counter.begin(false);
         let sent = context.post(&slots, operation, data, &op, None);
-        match (&sent, what) {
-            (Ok(Sent::Yes), Small::Put(_)) => trace::count(Counter::PutInline, len),
+        if !matches!(sent, Ok(Sent::Yes)) {
+            lone.counter.end(false);
+            return sent.map(Some);
+        }
+        match what {
+            Small::Put(_) => trace::count(Counter::PutInline, len),
             // What is read goes from the words into the program's memory.
-            (Ok(Sent::Yes), Small::Get(_)) => trace::count(Counter::GetBounce, len),
-            (Ok(Sent::Yes), Small::Atomic(_)) => {}
-            _ => lone.counter.end(false),
+            Small::Get(_) => trace::count(Counter::GetBounce, len),
+            Small::Atomic(_) => {}
+        }
+        if look && context.rails.len() == 1 {
+            context.look_for(&slots, &op);
         }
         sent.map(Some)
     }

@@ -4,6 +4,8 @@ use super::*;
 
 /// Posts an operation when there is room, and waits: for ends alone, with polls now and then.
 fn done(member: &Member<'_>, to: (Rank, u64), what: Small<'_>) -> [u8; MOST_SMALL] {
+    // Both ways, in turn.
+    let look = what.len() % 2 == 1;
     let one = member.net.one_call().expect("no other call has it");
     assert!(member.net.one_call().is_none(), "one at a time");
     let begin = Instant::now();
@@ -12,7 +14,9 @@ fn done(member: &Member<'_>, to: (Rank, u64), what: Small<'_>) -> [u8; MOST_SMAL
         let _ = member.net.poll::<Par, _>(&sink, Poll::All).expect("open").expect("poll");
         assert!(begin.elapsed() < PATIENCE);
     };
-    while one.post(to, what).expect("an operation").expect("a connection takes it") == Sent::Full {
+    while one.post(to, what, look).expect("an operation").expect("a connection takes it")
+        == Sent::Full
+    {
         poll();
     }
     while !one.is_complete() {
@@ -62,12 +66,12 @@ fn what_cannot_be_done_so_is_said() {
         let one = member.net.one_call().expect("no other call has it");
         let begin = Instant::now();
         // Nothing goes inline; a connection may have to be made first.
-        while one.post((peer, 0), Small::Put(&[1; 8])).expect("inside") == Some(Sent::Full) {
+        while one.post((peer, 0), Small::Put(&[1; 8]), true).expect("inside") == Some(Sent::Full) {
             assert!(begin.elapsed() < PATIENCE);
         }
-        assert_eq!(one.post((peer, 0), Small::Put(&[1; 8])).expect("inside"), None);
+        assert_eq!(one.post((peer, 0), Small::Put(&[1; 8]), true).expect("inside"), None);
         for place in [4089, 4096, u64::MAX - 7, 1 << 48] {
-            let refused = one.post((peer, place), Small::Get(8)).expect_err("outside");
+            let refused = one.post((peer, place), Small::Get(8), true).expect_err("outside");
             assert!(refused.to_string().contains("(4096 bytes)"), "{refused}");
         }
         assert!(one.is_complete());
