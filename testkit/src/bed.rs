@@ -25,8 +25,14 @@ impl Bed {
     /// Boots `head` and these hosts, named between blanks. `None` after a `SKIP` of `test`.
     #[must_use]
     pub fn up(test: &str, hosts: &str) -> Option<Self> {
+        Self::up_with_clocks(test, hosts, "")
+    }
+
+    /// The same with hosts whose clocks are ahead, as [`Cluster::up_with_clocks`] says.
+    #[must_use]
+    pub fn up_with_clocks(test: &str, hosts: &str, clocks: &str) -> Option<Self> {
         let all = format!("head {hosts}");
-        let cluster = Cluster::up(test, &all)?;
+        let cluster = Cluster::up_with_clocks(test, &all, clocks)?;
         Some(Self {
             cluster,
             hosts: all.split(' ').map(str::to_owned).collect(),

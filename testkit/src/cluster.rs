@@ -31,12 +31,30 @@ impl Cluster {
     /// When it is possible, but fails.
     #[must_use]
     pub fn up(test: &str, hosts: &str) -> Option<Self> {
+        Self::up_with_clocks(test, hosts, "")
+    }
+
+    /// The same with hosts whose clocks are ahead by so many seconds, as `n1=5000 n2=70000`.
+    ///
+    /// # Panics
+    /// As [`Cluster::up`].
+    #[must_use]
+    pub fn up_with_clocks(test: &str, hosts: &str, clocks: &str) -> Option<Self> {
+        if !clocks.is_empty() && !Path::new("/proc/self/ns/time").exists() {
+            crate::skip(test, "hosts have no clocks of their own here");
+            return None;
+        }
         static NEXT: AtomicU32 = AtomicU32::new(0);
         remove_orphans();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
         let cluster = Self { state: std::env::temp_dir().join(name), hosts: hosts.to_owned() };
-        let up = cluster.command().arg("up").output().expect("scripts/cluster can be run");
+        let up = cluster
+            .command()
+            .arg("up")
+            .env("CLUSTER_CLOCKS", clocks)
+            .output()
+            .expect("scripts/cluster can be run");
         let said = String::from_utf8_lossy(&up.stderr).trim().to_owned();
         if up.status.code() == Some(77) {
             crate::skip(test, said.lines().last().unwrap_or("scripts/cluster cannot run here"));

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use bootstrap::trace::Slot;
+use bootstrap::trace::{Kind, Slot};
 use supervisor::trace::ClockSample;
 
 /// A moment: the time there, and how far that is ahead of the time here. Nanoseconds.
@@ -117,7 +117,12 @@ impl Alignment {
     pub(super) fn apply(&self, host: u32, slot: &mut Slot) {
         if let Some(line) = self.0.get(&host) {
             for record in &mut slot.records {
-                record.at = line.here(record.at);
+                let (at, end) = (record.at, record.at.saturating_add(record.span));
+                record.at = line.here(at);
+                // With another drift it is longer or shorter, too, or it would reach into the next.
+                if record.kind != Kind::More {
+                    record.span = line.here(end).saturating_sub(record.at);
+                }
             }
         }
     }
@@ -189,8 +194,30 @@ mod tests {
     }
 
     #[test]
+    fn what_was_apart_there_is_apart_here() {
+        use bootstrap::trace::Record;
+        let look = |sent: u64, gains| ClockSample {
+            host: 1,
+            sent,
+            there: shown(sent, 1_000, gains),
+            received: sent,
+        };
+        // A clock that gains half a millisecond a second.
+        let alignment = Alignment::of(&[look(SECOND, 500_000), look(5 * SECOND, 500_000)]);
+        let long = Record { span: SECOND, ..Record::new(Kind::Waited, 2 * SECOND) };
+        let next = Record::new(Kind::Sent, 3 * SECOND);
+        let bytes = Record { span: 77, ..Record::new(Kind::More, 3 * SECOND) };
+        let mut slot = Slot { records: vec![long, next, bytes], ..Slot::default() };
+        alignment.apply(1, &mut slot);
+        let [long, next, bytes] = &slot.records[..] else { panic!() };
+        assert_eq!(long.at + long.span, next.at);
+        assert!(long.span < SECOND - 400_000, "{long:?}");
+        assert_eq!(bytes.span, 77, "that is no time");
+    }
+
+    #[test]
     fn hosts_have_clocks_of_their_own() {
-        use bootstrap::trace::{Kind, Record};
+        use bootstrap::trace::Record;
         let sample = ClockSample { host: 2, sent: 10, there: 1_010, received: 10 };
         let alignment = Alignment::of(&[sample]);
         assert_eq!(alignment.error(), 0);

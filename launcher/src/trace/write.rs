@@ -137,7 +137,8 @@ pub(super) fn write(file: File, names: &[String], timeline: &Timeline) -> io::Re
     };
     // What the buffer still has must not follow.
     let (_, _unwritten) = out.file.into_parts();
-    cut(&spare, &error, timeline)
+    // What cannot be cut, as a device, has failed for the first reason.
+    cut(&spare, &error, timeline).map_err(|_| error)
 }
 
 fn events(out: &mut Out, names: &[String], timeline: &Timeline) -> io::Result<()> {

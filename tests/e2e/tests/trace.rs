@@ -1,20 +1,19 @@
 //! `--trace`, `--stats` and the variables of the same: what is in the files, also after a kill, and
 //! that nothing is left.
-//!
-//! A timeline is checked against the rules of the Trace Event format and those that Perfetto adds
-//! when it reads it: slices of a thread lie inside each other or apart, and both ends of an arrow
-//! lie in a slice. (Perfetto's own parser is a program that its packages fetch when they run.)
 
-use std::collections::BTreeMap;
+#[path = "timeline/mod.rs"]
+mod timeline;
+
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use testkit::apart::{neighbourhoods, ranks};
-use testkit::process::send;
+use testkit::process::{Process, send};
 use testkit::report::skip;
-use testkit::{Outcome, Tree, binary, launcher};
+use testkit::{Outcome, Running, Tree, binary, launcher};
+use timeline::Timeline;
 
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -24,91 +23,6 @@ fn traced(options: &[&str], count: u32, program: &str) -> Tree {
         .args(["-n", &count.to_string()])
         .arg(binary(program))
         .deadline("traced job", BOUND)
-}
-
-/// A timeline that follows the rules.
-struct Timeline {
-    events: Vec<Value>,
-    whole: Value,
-}
-
-impl Timeline {
-    fn read(path: &Path) -> Self {
-        let text = std::fs::read_to_string(path).expect("the file is there");
-        let whole: Value = serde_json::from_str(&text).expect("one JSON object");
-        let events = whole["traceEvents"].as_array().expect("a list of events").clone();
-        let timeline = Self { events, whole };
-        timeline.check();
-        timeline
-    }
-
-    /// Whether some event of a rank has this name, or one that begins so.
-    fn has(&self, rank: u64, name: &str) -> bool {
-        let named = |event: &&Value| event["name"].as_str().is_some_and(|n| n.starts_with(name));
-        self.events.iter().filter(named).any(|event| event["pid"] == rank)
-    }
-
-    fn arrows(&self) -> usize {
-        self.events.iter().filter(|event| event["ph"] == "s").count()
-    }
-
-    fn check(&self) {
-        let mut slices: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
-        let mut arrows: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
-        for event in &self.events {
-            let number =
-                |name: &str| event[name].as_f64().unwrap_or_else(|| panic!("no {name} in {event}"));
-            assert!(event["name"].is_string() && event["pid"].is_u64(), "{event}");
-            let ph = event["ph"].as_str().expect("a phase");
-            if ph == "M" {
-                continue;
-            }
-            assert!(event["tid"].is_u64() && number("ts") >= 0.0, "{event}");
-            match ph {
-                "X" => {
-                    assert!(number("dur") > 0.0, "{event}");
-                    let thread = slices.entry(place(event)).or_default();
-                    thread.push((number("ts"), number("ts") + number("dur")));
-                }
-                "i" => assert_eq!(event["s"], "t", "{event}"),
-                "s" | "f" => {
-                    assert!(ph == "s" || event["bp"] == "e", "{event}");
-                    arrows.entry(event["id"].as_u64().expect("an id")).or_default().push(event);
-                }
-                other => panic!("phase {other}"),
-            }
-        }
-        slices.values_mut().for_each(|thread| assert_nested(thread));
-        for (id, ends) in arrows {
-            let [from, to] = ends[..] else { panic!("arrow {id} has {} ends", ends.len()) };
-            let (from, to) = if from["ph"] == "s" { (from, to) } else { (to, from) };
-            assert!(from["ts"].as_f64() <= to["ts"].as_f64(), "{from} {to}");
-            assert_eq!((&from["ph"], &to["ph"]), (&Value::from("s"), &Value::from("f")));
-            for end in [from, to] {
-                let at = end["ts"].as_f64().expect("a time");
-                let around =
-                    |(begin, over): &(f64, f64)| *begin <= at + 0.002 && at <= *over + 0.002;
-                assert!(slices[&place(end)].iter().any(around), "{end} is in no slice");
-            }
-        }
-    }
-}
-
-fn place(event: &Value) -> (u64, u64) {
-    let of = |name: &str| event[name].as_u64().expect("a number");
-    (of("pid"), of("tid"))
-}
-
-/// Slices lie inside each other or apart; a nanosecond is a rounding error.
-fn assert_nested(slices: &mut [(f64, f64)]) {
-    slices.sort_by(|one, other| one.0.total_cmp(&other.0).then(other.1.total_cmp(&one.1)));
-    let mut open: Vec<f64> = Vec::new();
-    for (begin, end) in slices {
-        open.retain(|over| *over > *begin + 0.002);
-        let fits = open.iter().all(|over| *end <= *over + 0.002);
-        assert!(fits, "{begin} to {end} overlaps with what ends at {open:?}");
-        open.push(*end);
-    }
 }
 
 fn assert_said(outcome: &Outcome, text: &str) {
@@ -252,14 +166,70 @@ fn what_cannot_be_traced_is_refused_before_anything_starts() {
     let outcome = traced(&["--trace", "/nowhere/job.json"], 2, "ring").run();
     outcome.expect(125);
     assert_said(&outcome, "--trace /nowhere/job.json: cannot write it");
+    let directory = tempfile::tempdir().expect("a directory");
+    // Nobody can make a file there, root included.
+    let cases = [
+        (directory.path().display().to_string(), "Is a directory"),
+        ("/sys/job.json".to_owned(), "Permission denied"),
+    ];
+    for (file, why) in cases {
+        let outcome = traced(&["--trace", &file], 2, "ring").run();
+        outcome.expect(125);
+        assert_said(&outcome, &format!("--trace {file}: cannot write it: {why}"));
+        assert_eq!(outcome.err().matches(&file).count(), 1, "{}", outcome.err());
+    }
 }
 
+#[test]
+fn a_full_disk_under_the_timeline_leaves_the_jobs_code() {
+    // What cannot be cut is left as it is; the reason is that of the first failure.
+    for code in ["1", "3"] {
+        let outcome = traced(&["--trace", "/dev/full", "--stats"], 2, "testexit").arg(code).run();
+        outcome.expect(code.parse().expect("a number"));
+        assert_said(&outcome, "--trace /dev/full: No space left on device");
+        assert_eq!(outcome.err().matches("/dev/full").count(), 1, "{}", outcome.err());
+        assert_one_table(&outcome);
+    }
+}
+
+#[test]
+fn a_limit_of_the_length_of_files_that_comes_in_the_middle_of_a_job_cuts_the_timeline() {
+    if !is_here("prlimit") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("job.json");
+    let file = path.to_str().expect("a plain path");
+    let running = traced(&["--trace", file], 2, "ring").arg("100000000").start();
+    let found = ranks(&running, "ring", 2);
+    std::thread::sleep(Duration::from_millis(500));
+    // The launcher has the ranks' agent as its child.
+    let agent = Process::read(found[0].parent).expect("the agent is there");
+    let words = ["--pid", &agent.parent.to_string(), "--fsize=65536"];
+    let done = std::process::Command::new("prlimit").args(words).status();
+    assert!(done.is_ok_and(|status| status.success()), "prlimit {words:?}");
+    assert!(send(found[1].pid, Signal::SIGKILL));
+    let outcome = running.wait();
+    outcome.expect(137);
+    let timeline = Timeline::read(&path);
+    assert!(timeline.whole["otherData"]["cut"].is_string());
+    assert_said(&outcome, &format!("--trace {file}: File too large (os error 27): cut after"));
+    assert_alone(&path);
+}
+
+/// Calls of other launchers, by their programs.
+const HYDRA: (&str, &str) = ("mpiexec.hydra", "mpiexec.hydra -n %N %C");
+const OPEN_MPI: (&str, &str) = ("mpirun.openmpi", "mpirun.openmpi --oversubscribe -np %N %C");
+
 /// A traced job of 3 ranks that another launcher starts, called by `template`.
-fn elsewhere(file: &str, template: &str) -> Outcome {
+fn elsewhere(file: &str, template: &str) -> Tree {
     traced(&["-spawner=pmi", "--trace", file, "--stats"], 3, "ring")
         .env("PMIRUN_CMD", template)
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
         .env("GASNET_QUIET", "1")
-        .run()
+        // mpirun does not wait for those that it kills.
+        .grace(Duration::from_secs(2))
 }
 
 fn is_here(program: &str) -> bool {
@@ -279,21 +249,85 @@ fn assert_gathered(path: &Path, outcome: &Outcome) {
             assert!(timeline.has(rank, name), "rank {rank} has no {name}");
         }
     }
-    assert!(timeline.arrows() >= 200, "{} arrows", timeline.arrows());
+    timeline.assert_aligned();
     assert_eq!(timeline.whole["otherData"]["ranks without records"], 0);
-    assert_said(outcome, "statistics");
+    assert_one_table(outcome);
     assert!(!outcome.err().contains("nothing recorded"), "{}", outcome.err());
+    assert_alone(path);
+}
+
+fn assert_one_table(outcome: &Outcome) {
+    assert_eq!(outcome.err().matches("statistics").count(), 1, "{}", outcome.err());
+}
+
+/// No other file is where the trace is.
+fn assert_alone(path: &Path) {
+    let all = path.parent().expect("a directory").read_dir().expect("it can be read");
+    let all: Vec<_> = all.flatten().map(|entry| entry.path()).collect();
+    assert_eq!(all, [path]);
 }
 
 #[test]
 fn ranks_of_another_launcher_write_into_the_memory_of_ours() {
-    if !is_here("mpiexec.hydra") {
-        return;
+    for (program, template) in [HYDRA, OPEN_MPI] {
+        if is_here(program) {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = directory.path().join("job.json");
+            let outcome = elsewhere(path.to_str().expect("a plain path"), template).run();
+            assert_gathered(&path, &outcome);
+        }
     }
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("job.json");
-    let outcome = elsewhere(path.to_str().expect("a plain path"), "mpiexec.hydra -n %N %C");
-    assert_gathered(&path, &outcome);
+}
+
+/// A process of a job whose environment has this variable, and its value.
+fn with_variable(running: &Running, name: &str) -> (i32, String) {
+    let begin = Instant::now();
+    loop {
+        for process in running.descendants() {
+            if !process.command.starts_with("(ring)") {
+                continue;
+            }
+            let set = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+            let set = String::from_utf8_lossy(&set).into_owned();
+            let begin = format!("{name}=");
+            if let Some(value) = set.split('\0').find_map(|one| one.strip_prefix(&*begin)) {
+                return (process.pid, value.to_owned());
+            }
+        }
+        assert!(begin.elapsed() < BOUND, "no rank has {name}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_killed_rank_of_another_launcher_is_kept_and_the_key_is_in_no_command_line() {
+    // By words of its own the third passes nothing; Hydra passes all.
+    let unknown = (HYDRA.0, HYDRA.1, "unknown");
+    let cases = [(HYDRA.0, HYDRA.1, ""), (OPEN_MPI.0, OPEN_MPI.1, ""), unknown];
+    for (program, template, dialect) in cases.into_iter().filter(|case| is_here(case.0)) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("job.json");
+        let mut tree = elsewhere(path.to_str().expect("a plain path"), template).arg("100000000");
+        if !dialect.is_empty() {
+            tree = tree.env("GASNET_IBV_DIALECT", dialect);
+        }
+        let running = tree.env("GASNET_TRACE_MEMORY", "256K").start();
+        let (victim, key) = with_variable(&running, "GASNETRUN_TRACE_KEY");
+        assert_eq!(key.len(), 32);
+        std::thread::sleep(Duration::from_millis(500));
+        let seen = running.descendants().into_iter().filter(|one| one.command.contains(&key));
+        assert_eq!(seen.collect::<Vec<_>>(), [], "{program} {dialect}");
+        assert!(send(victim, Signal::SIGKILL));
+        let outcome = running.wait();
+        assert_ne!(outcome.code(), 0, "{}", outcome.err());
+        let timeline = Timeline::read(&path);
+        for rank in 0..3 {
+            assert!(timeline.has(rank, "Short request to"), "{program}: rank {rank} left nothing");
+        }
+        assert!(!outcome.err().contains(&key) && !outcome.out().contains(&key));
+        assert_one_table(&outcome);
+        assert_alone(&path);
+    }
 }
 
 #[test]
@@ -313,7 +347,7 @@ fn ranks_that_do_not_see_that_memory_leave_theirs_over_a_connection() {
     let path = directory.path().join("job.json");
     // In a space of processes of their own the launcher has no number.
     let template = "unshare --pid --fork --mount-proc mpiexec.hydra -n %N %C";
-    let outcome = elsewhere(path.to_str().expect("a plain path"), template);
+    let outcome = elsewhere(path.to_str().expect("a plain path"), template).run();
     assert_gathered(&path, &outcome);
 }
 

@@ -13,6 +13,8 @@ mod placement;
 mod reasons;
 mod self_start;
 mod staging;
+#[path = "../timeline/mod.rs"]
+mod timeline;
 mod trace;
 mod transports;
 mod trees;
