@@ -13,6 +13,7 @@ use crate::rank::RankContext;
 use crate::rma::memory;
 use crate::rma::operations::OpCounters;
 use crate::rma::remote::RemoteOp;
+use crate::sys;
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
 use crate::transport::net::{LentParts, NetTransport};
 use crate::transport::place::Place;
@@ -96,10 +97,14 @@ impl RankContext {
             }
         }
         self.calls.set_loans_fly(flies);
+        drop(driver);
         if stands {
             self.calls.stir_loans();
+            if !self.waits.may_spin() {
+                // Who is to make room may need this processor.
+                sys::give_way();
+            }
         }
-        drop(driver);
         // Nobody may wait for these any more.
         done.inspect_err(|_| self.cut_off())
     }

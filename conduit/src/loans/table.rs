@@ -120,7 +120,7 @@ impl Lanes {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a lane. `false`: the network is shut.
+    /// Takes a lane. `false`: the network is shut, and its transfer never ends.
     pub(super) fn add(&self, borrowing: Borrowing) -> bool {
         let mut slots = self.open();
         if slots.closed {

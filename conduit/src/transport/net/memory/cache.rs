@@ -282,10 +282,10 @@ impl Shared {
             // Without it the cache stays unsettled, and everything is copied from now on.
             let Some(mut state) = self.state_within_bound() else { return };
             for span in &spans {
+                state.own.counts.unmapped += 1;
+                state.peers.counts.unmapped += u64::from(state.peers.regions.has_any(*span));
                 state.own.regions.forget(*span);
                 state.peers.regions.forget(*span);
-                state.own.counts.unmapped += 1;
-                state.peers.counts.unmapped += 1;
                 trace::count(Counter::Unmapped, as_len(span.len()));
             }
         }
