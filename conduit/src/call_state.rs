@@ -40,7 +40,7 @@ pub(crate) struct CallState {
     closed: AtomicBool,
     /// Whether a handler is running; for modes with one thread at a time.
     in_handler: AtomicU8,
-    /// Collectives may go on: [`STIRRED`], [`MEETS`].
+    /// Collectives and loans may go on: [`STIRRED`], [`MEETS`], [`LOANS`], [`LOANS_FLY`].
     collectives: AtomicU8,
 }
 
@@ -48,6 +48,10 @@ pub(crate) struct CallState {
 const STIRRED: u8 = 1;
 /// Some wait for a result that rings nothing but the doorbell.
 const MEETS: u8 = 2;
+/// Loans may go on.
+const LOANS: u8 = 4;
+/// Some wait for the end of what adapters do, which polls look for.
+const LOANS_FLY: u8 = 8;
 
 impl CallState {
     pub(crate) const fn new() -> Self {
@@ -60,10 +64,42 @@ impl CallState {
         self.in_handler.store(BY_THREAD, Ordering::SeqCst);
     }
 
-    /// Whether the next poll has collectives to look at.
+    /// Whether the next poll has collectives or loans to look at.
     #[inline(always)]
-    pub(crate) fn has_collectives(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         self.collectives.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether it has collectives.
+    pub(crate) fn has_collectives(&self) -> bool {
+        self.collectives.load(Ordering::Acquire) & (STIRRED | MEETS) != 0
+    }
+
+    /// Whether it has loans.
+    pub(crate) fn has_loans(&self) -> bool {
+        self.collectives.load(Ordering::Acquire) & (LOANS | LOANS_FLY) != 0
+    }
+
+    /// Whether collectives or loans can certainly go on.
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.collectives.load(Ordering::Acquire) & (STIRRED | LOANS) != 0
+    }
+
+    pub(crate) fn stir_loans(&self) {
+        self.collectives.fetch_or(LOANS, Ordering::Release);
+    }
+
+    /// As [`CallState::settle`], for loans.
+    pub(crate) fn settle_loans(&self) {
+        self.collectives.fetch_and(!LOANS, Ordering::AcqRel);
+    }
+
+    pub(crate) fn set_loans_fly(&self, fly: bool) {
+        if fly {
+            self.collectives.fetch_or(LOANS_FLY, Ordering::Release);
+        } else {
+            self.collectives.fetch_and(!LOANS_FLY, Ordering::Release);
+        }
     }
 
     /// Whether some of them can certainly go on.

@@ -41,6 +41,7 @@ mod identity;
 #[doc(hidden)]
 pub mod inner;
 mod installed;
+mod loans;
 mod long_payload;
 mod mode;
 mod negotiate;

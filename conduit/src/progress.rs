@@ -23,7 +23,7 @@ impl RankContext {
         self.shm().memory.arrived()
             || self.node_shm().exit_decision().is_some()
             || self.net_has_work()
-            || self.calls.is_stirred()
+            || self.calls.may_go_on()
             || self.calls.meets() && self.may_meet()
     }
 
@@ -52,10 +52,19 @@ impl RankContext {
         if self.networked() {
             count += self.poll_net::<M>(Poll::All)?;
         }
+        if self.calls.has_more() {
+            self.drive_more::<M>()?;
+        }
+        Ok(count)
+    }
+
+    /// Drives what is not over with a message.
+    #[inline(never)]
+    fn drive_more<M: Mode>(&self) -> Result<(), Error> {
         if self.calls.has_collectives() {
             self.drive_collectives::<M>();
         }
-        Ok(count)
+        if self.calls.has_loans() { self.drive_loans::<M>() } else { Ok(()) }
     }
 
     /// Delivers what is in the queues and lanes of this rank; returns how many.

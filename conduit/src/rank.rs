@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::exit;
 use crate::exit::inbox::ExitInbox;
 use crate::handler::Table;
+use crate::loans::Loans;
 use crate::mode::Mode;
 use crate::rma::operations::Operations;
 use crate::settings::Settings;
@@ -43,6 +44,7 @@ pub struct RankContext {
     pub(crate) exit_inbox: ExitInbox,
     pub(crate) operations: Operations,
     pub(crate) vis: Vis,
+    pub(crate) loans: Loans,
     pub(crate) atomics: Atomics,
     pub(crate) handlers: Table,
     pub(crate) collectives: Collectives,
@@ -89,6 +91,7 @@ impl RankContext {
             exit_inbox: ExitInbox::new(),
             operations: Operations::default(),
             vis: Vis::new(variables.0),
+            loans: Loans::new(variables.0),
             atomics: Atomics::default(),
             handlers: Table::new(),
             collectives: Collectives::new(rank, places, mailboxes),

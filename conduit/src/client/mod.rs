@@ -125,6 +125,7 @@ impl<M: Mode> Client<M> {
         context.handlers.register_library(coll::order_handler());
         context.register_vis::<M>();
         context.register_carried_longs();
+        context.register_loans::<M>();
         context.register_atomics::<M>();
         context.meet_at_start::<M>("init")?;
         context.start_threads::<M>()?;

@@ -1,5 +1,6 @@
-//! Puts and gets that no adapter and no mapping can do: packets carry the bytes, and their owner
-//! copies them. They are vector transfers of one range (`vis`).
+//! Puts and gets of memory that is registered for nobody. What is longer than a packet is borrowed
+//! from its owner (`loans`). The rest, and what is not lent, goes in packets, and the owner copies the
+//! bytes: these are vector transfers of one range (`vis`).
 
 use super::operations::OpCounters;
 use super::remote::RemoteOp;
@@ -21,9 +22,39 @@ impl RankContext {
         !self.settings.segment_mode.is_fast() && self.transport.needs_messages(target, place)
     }
 
-    /// Starts a put of `local` to one range, or a get of it, that `row` counts.
+    /// Starts a put that `row` counts; `now`: the source is to be free soon.
     #[cold]
-    pub(crate) fn move_by_message<M: Mode>(
+    pub(crate) fn put_keyless<M: Mode>(
+        &self,
+        op: RemoteOp,
+        row: &OpCounters,
+        source: &[u8],
+        now: bool,
+    ) -> Result<Outcome, Error> {
+        let copies = now && self.transport.net().is_none_or(|net| net.copies(source.len()));
+        if !copies && self.borrow::<M>(op, row, Region::source(source), true)? {
+            return Ok(Outcome::Sent);
+        }
+        self.move_by_message::<M>(op, row, Region::source(source), true)
+    }
+
+    /// Starts a get that `row` counts.
+    #[cold]
+    pub(crate) fn get_keyless<M: Mode>(
+        &self,
+        op: RemoteOp,
+        row: &OpCounters,
+        into: &mut [u8],
+    ) -> Result<Outcome, Error> {
+        let local = Region::target(into);
+        if self.borrow::<M>(op, row, local, false)? {
+            return Ok(Outcome::Sent);
+        }
+        self.move_by_message::<M>(op, row, local, false)
+    }
+
+    /// Starts a put of `local` to one range, or a get of it, that `row` counts.
+    fn move_by_message<M: Mode>(
         &self,
         op: RemoteOp,
         row: &OpCounters,
@@ -43,4 +74,4 @@ impl RankContext {
 
 #[cfg(test)]
 #[path = "by_message_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -13,7 +13,7 @@ use bootstrap::Rank;
 use proptest::prelude::*;
 
 #[path = "../../tests/shared/harness.rs"]
-mod harness;
+pub(crate) mod harness;
 
 use self::harness::{Placement, everywhere, job_at};
 use crate::atomics::types::AtomicOps;

@@ -15,7 +15,6 @@ use crate::transport::net::{
     self, MOST_SMALL, NetTransport, OneCall, OwnPart, RawSource, Sent, Small,
 };
 use crate::transport::op_counter::OpCounter;
-use crate::vis::memory::Region;
 use crate::wait::Waiter;
 
 /// A put or get at a rank that shares no memory with this one, checked.
@@ -42,7 +41,11 @@ impl RankContext {
         now: bool,
     ) -> Result<Outcome, Error> {
         if self.goes_by_message(op.target, op.offset) {
-            return self.move_by_message::<M>(op, row, Region::source(source), true);
+            let outcome = self.put_keyless::<M>(op, row, source, now)?;
+            if now && outcome == Outcome::Sent {
+                self.wait_for_part::<M>(op.call, &row.puts, Part::LOCAL)?;
+            }
+            return Ok(outcome);
         }
         let counter = &row.puts;
         let to = self.remote_range(op, source.len())?;
@@ -62,7 +65,7 @@ impl RankContext {
         into: &mut [u8],
     ) -> Result<Outcome, Error> {
         if self.goes_by_message(op.target, op.offset) {
-            return self.move_by_message::<M>(op, row, Region::target(into), false);
+            return self.get_keyless::<M>(op, row, into);
         }
         let counter = &row.gets;
         let from = self.remote_range(op, into.len())?;
@@ -95,7 +98,7 @@ impl RankContext {
     }
 
     /// Where an operation goes: rank and offset, checked against the rank's segment.
-    fn remote_range(&self, op: RemoteOp, len: usize) -> Result<(Rank, u64), Error> {
+    pub(crate) fn remote_range(&self, op: RemoteOp, len: usize) -> Result<(Rank, u64), Error> {
         let RemoteOp { call, target, offset, .. } = op;
         let rank = self.rank_of(target);
         let checked = self.transport.check_remote(rank, offset, len);
@@ -166,6 +169,7 @@ impl RankContext {
             net.close();
         }
         self.vis.forget();
+        self.loans.forget();
     }
 
     /// An operation of few bytes that is complete on return, with no row; its holder has what it

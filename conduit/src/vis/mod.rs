@@ -21,7 +21,7 @@ mod arrive;
 mod cost;
 pub(crate) mod describe;
 pub(crate) mod fill;
-mod flights;
+pub(crate) mod flights;
 #[cfg(test)]
 mod fuzz_seeds;
 pub(crate) mod grid;

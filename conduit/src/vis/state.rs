@@ -24,7 +24,7 @@ pub(super) const FILL_ARGS: usize = 8;
 pub(super) const REFUSED_ARGS: usize = 7;
 
 /// Bytes of a packet: with its description, and without in an answer.
-pub(super) const ROOM: usize = max_medium(PUT_ARGS);
+pub(crate) const ROOM: usize = max_medium(PUT_ARGS);
 
 /// What a rank knows of such transfers.
 pub(crate) struct Vis {

@@ -49,10 +49,10 @@ group! { LIMITS "Protocol limits and resources" {
         "Shared receive buffers; 0 means as many as the adapter allows.";
     GASNET_BBUF_COUNT: COUNT, Value("1024"), aliases(&["GASNET_BBUF_LIMIT"]) =>
         "Bounce buffers for sends; 0 means GASNET_NETWORKDEPTH_TOTAL.";
+    GASNET_PUTINMOVE_LIMIT: Size { unit: 1, min: 0, max: 3072 }, Value("3072") =>
+        "Bytes of a put that travel with the request to register the rest at the other rank, in the \
+         segment modes LARGE and EVERYTHING; at most 3072.";
 } without effect {
-    Obsolete GASNET_PUTINMOVE_LIMIT => "Most data that a request for registration carries along.",
-        "no rank asks another to register: what is not registered is reached by messages with the \
-         data";
     Refused GASNET_RATOMICBUF_COUNT("0") => "Buffers for results of atomics.",
         "results of atomics come into the buffers for sends, which GASNET_BBUF_COUNT bounds";
 }}

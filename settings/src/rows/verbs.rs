@@ -111,6 +111,13 @@ group! { PINNING "Registration of memory" {
     GASNET_FIREHOSE_MAXVICTIM_R: POSITIVE,
         Computed("as many as GASNET_FIREHOSE_MAXVICTIM_M has room for, at most 4096") =>
         "Most regions of such memory.";
+    GASNET_FIREHOSE_M: Size { unit: MIB, min: PAGE_BYTES, max: i64::MAX },
+        Computed("an eighth of the memory, shared by the ranks of the host, from 16M to 1G") =>
+        "Most memory that a rank keeps registered for transfers of other ranks, where the segment mode \
+         is LARGE or EVERYTHING; a number without a letter counts megabytes.";
+    GASNET_FIREHOSE_R: COUNT,
+        Computed("as many as GASNET_FIREHOSE_M has room for, at most 4096") =>
+        "Most regions of such memory; with 0 they go by messages.";
     GASNET_FIREHOSE_MAXREGION_SIZE: Size { unit: MIB, min: 0, max: i64::MAX }, Value("128K") =>
         "Largest such region, from a page to 16M, cut to a power of two; 0 takes what makes the \
          regions hold GASNET_FIREHOSE_MAXVICTIM_M.";
@@ -125,11 +132,6 @@ group! { PINNING "Registration of memory" {
         "set GASNET_PHYSMEM_PROBE=0";
     Obsolete GASNET_PHYSMEM_PINNABLE_RATIO =>
         "Part of the memory that another network takes to be pinnable.", "set GASNET_PHYSMEM_MAX";
-    Obsolete GASNET_FIREHOSE_M GASNET_FIREHOSE_R =>
-        "Memory and regions that are pinned on behalf of other ranks.",
-        "no rank pins for others: what is not registered is reached by messages; \
-         GASNET_FIREHOSE_MAXVICTIM_M and \
-         GASNET_FIREHOSE_MAXVICTIM_R bound what a rank pins for itself";
     Obsolete GASNET_FIREHOSE_TABLE_SCALE => "Size of hash tables of regions.",
         "regions are found by order, without a table";
     Obsolete GASNET_FIREHOSE_REUSE_PREPINNED => "Where pages that are pinned are looked for.",

@@ -14,7 +14,7 @@ use super::memory::pool::Inbox;
 use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::plan::NetPlan;
 use super::post::{Reserve, Sent, Slots, Via};
-use super::rma::{OneSided, Piece, RESERVE};
+use super::rma::{OneSided, Piece, RESERVE, Spot};
 use crate::trace::{self, Counter};
 
 /// Words of the memory of a rail that fences use: the first is added to, the other, in a cache line
@@ -85,9 +85,9 @@ impl<'a> OneSided<'a> {
     /// Posts a piece of a put by `put`, which returns its bytes (0: no room), and where puts are
     /// fenced the fence behind it: both or none.
     #[inline]
-    pub(super) fn before_fence(
+    pub(super) fn before_fence<S: Spot>(
         self,
-        piece: Piece<'a, '_>,
+        piece: Piece<'a, '_, S>,
         put: impl FnOnce() -> Result<usize, Error>,
     ) -> Result<usize, Error> {
         if !self.is_fenced(piece.kind) {
@@ -108,7 +108,7 @@ impl<'a> OneSided<'a> {
 
     /// The put is posted, so its fence has to be: waits for completions of sends if the device has
     /// no room although a slot was free.
-    fn post_fence(self, piece: Piece<'a, '_>, slots: Slots<'a>) -> Result<(), Error> {
+    fn post_fence<S: Spot>(self, piece: Piece<'a, '_, S>, slots: Slots<'a>) -> Result<(), Error> {
         let (rail, peer) = (piece.via.connection.rail, piece.via.peer.rank);
         let fences = self.0.fences.as_ref();
         let aim = fences.and_then(|all| Some((all.word(peer, rail)?, all.own.get(rail)?)));

@@ -21,6 +21,7 @@ mod device_events;
 mod error;
 mod failure;
 mod fence;
+mod lent;
 mod links;
 mod lockfree;
 mod members;
@@ -55,7 +56,10 @@ pub(crate) use self::atomics::WordOp;
 pub(crate) use self::error::Error;
 pub(crate) use self::members::{Common, Members};
 pub(crate) use self::memory::buffers::SendBuffer;
+pub(crate) use self::memory::cache::Held;
+pub(crate) use self::memory::lend::{LentPart, LentParts, MOST_KEYS};
 pub(crate) use self::memory::pool::{Inbox, RawTarget, RemoteInbox, SegmentMemory};
+pub(crate) use self::memory::refusals::Refusals;
 pub(crate) use self::parts::{OwnPart, PartLimits};
 pub(crate) use self::pending_ops::{Fetched, FetchedBy};
 pub(crate) use self::post::Sent;
@@ -65,6 +69,9 @@ pub(crate) use self::small::{MOST_SMALL, OneCall, Small};
 pub use self::threads::DeferredThread;
 pub(crate) use self::threads::SharedSink;
 pub(crate) use self::transport::{Mark, NetTransport};
+
+#[cfg(test)]
+pub(crate) use self::memory::{regions as regions_for_tests, watch as watch_for_tests};
 
 #[cfg(test)]
 pub(crate) mod fuzz_seeds;

@@ -57,13 +57,26 @@ impl<'a> RawSource<'a> {
     }
 }
 
+/// Memory of a peer.
+pub(super) trait Spot: Copy {
+    /// Address and key of it, for requests on a rail.
+    fn aim(self, context: &NetContext, rank: Rank, rail: usize) -> Option<(u64, u32)>;
+}
+
+/// Word of a [`Place`](crate::transport::place::Place); bounds were checked.
+impl Spot for u64 {
+    #[inline]
+    fn aim(self, context: &NetContext, rank: Rank, rail: usize) -> Option<(u64, u32)> {
+        context.segments.aim(rank, self, rail)
+    }
+}
+
 /// Where a piece of a transfer goes or comes from, and what counts it.
 #[derive(Clone, Copy)]
-pub(super) struct Piece<'a, 'c> {
+pub(super) struct Piece<'a, 'c, S = u64> {
     pub(super) via: Via<'a>,
     pub(super) kind: OpKind,
-    /// Word of a [`Place`](crate::transport::place::Place) at the peer; bounds were checked.
-    pub(super) place: u64,
+    pub(super) place: S,
     pub(super) counter: &'c Arc<OpCounter>,
 }
 
@@ -79,9 +92,9 @@ impl<'a> OneSided<'a> {
 
     /// Address and key of a piece at the peer, with its slots; `None`: no room for it, or no
     /// segments yet.
-    pub(super) fn aim(self, piece: Piece<'a, '_>) -> Option<(Slots<'a>, u64, u32)> {
+    pub(super) fn aim<S: Spot>(self, piece: Piece<'a, '_, S>) -> Option<(Slots<'a>, u64, u32)> {
         let Via { peer, connection, .. } = piece.via;
-        let (remote, key) = self.0.segments.aim(peer.rank, piece.place, connection.rail)?;
+        let (remote, key) = piece.place.aim(self.0, peer.rank, connection.rail)?;
         let reserve = self.reserve(piece.kind);
         let slots = Slots::take(&self.0.rails[connection.rail], &connection.main, reserve)?;
         Some((slots, remote, key))
@@ -97,9 +110,9 @@ impl<'a> OneSided<'a> {
     /// Registered parts of memory outside segments that begin at `address`, and how many bytes they
     /// have; `None`: the transfer is copied.
     #[inline(never)]
-    fn held_parts(
+    fn held_parts<S: Spot>(
         self,
-        piece: Piece<'a, '_>,
+        piece: Piece<'a, '_, S>,
         (address, len): (usize, usize),
         write: bool,
     ) -> Option<(Held, Entries, usize)> {
@@ -135,9 +148,9 @@ impl<'a> OneSided<'a> {
 
     /// Posts a piece. `local`: it counts as local until it is complete, as the device reads the
     /// source, or writes the target, by itself. `false`: no room, and what it had goes back.
-    pub(super) fn post(
+    pub(super) fn post<S: Spot>(
         self,
-        piece: Piece<'a, '_>,
+        piece: Piece<'a, '_, S>,
         (slots, operation): (&Slots<'_>, Operation),
         data: Data<'_>,
         (local, buffer): (bool, Option<u32>),
@@ -161,7 +174,7 @@ impl<'a> OneSided<'a> {
     }
 
     /// Bytes of the next piece of so many that the device takes from, or puts, where they are.
-    fn cut(self, piece: Piece<'a, '_>, len: usize) -> u32 {
+    fn cut<S: Spot>(self, piece: Piece<'a, '_, S>, len: usize) -> u32 {
         let stripes = self.0.settings.stripes;
         let stripe = match piece.kind {
             // One port alone has nothing to share.
@@ -176,16 +189,21 @@ impl<'a> OneSided<'a> {
 
     /// Posts the first piece of `bytes`. Returns its length; 0: no room. `copy`: also what the
     /// device could read in place.
-    pub(super) fn put_piece(
+    pub(super) fn put_piece<S: Spot>(
         self,
-        piece: Piece<'a, '_>,
+        piece: Piece<'a, '_, S>,
         bytes: &[u8],
         copy: bool,
     ) -> Result<usize, Error> {
         self.before_fence(piece, || self.write_piece(piece, bytes, copy))
     }
 
-    fn write_piece(self, piece: Piece<'a, '_>, bytes: &[u8], copy: bool) -> Result<usize, Error> {
+    fn write_piece<S: Spot>(
+        self,
+        piece: Piece<'a, '_, S>,
+        bytes: &[u8],
+        copy: bool,
+    ) -> Result<usize, Error> {
         let Some((slots, remote, rkey)) = self.aim(piece) else { return Ok(0) };
         let to = (&slots, Operation::Write { remote, rkey });
         let end = |local| OnComplete::Count { counter: Arc::clone(piece.counter), local };
@@ -223,7 +241,11 @@ impl<'a> OneSided<'a> {
     }
 
     /// Posts the read of the next piece of a get. Returns its length; 0: no room.
-    fn get_piece(self, piece: Piece<'a, '_>, into: &mut RawTarget) -> Result<usize, Error> {
+    pub(super) fn get_piece<S: Spot>(
+        self,
+        piece: Piece<'a, '_, S>,
+        into: &mut RawTarget,
+    ) -> Result<usize, Error> {
         let Some((slots, remote, rkey)) = self.aim(piece) else { return Ok(0) };
         let from = (&slots, Operation::Read { remote, rkey });
         let (via, counter) = (piece.via, Arc::clone(piece.counter));

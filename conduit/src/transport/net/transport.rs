@@ -112,6 +112,7 @@ impl NetTransport {
         };
         let mut settings = NetSettings::of(table, env).map_err(Error::from)?;
         settings.registration.locals = place.locals;
+        settings.registration.lends = !mode.is_fast();
         settings.single = single && settings.needs_no_thread();
         single::tell_drivers(&settings, env);
         let common = Common { max_segment, neighbourhood_max, segment_mode: mode.number() };

@@ -10,7 +10,6 @@
 //! The thread must never wait for somebody who waits for an event to be read, and freeing memory
 //! may be such a wait. So the thread frees nothing, and nobody frees anything under the lock.
 
-use std::fmt;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,100 +17,72 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use ::settings::deadlines::net as deadlines;
-use fabric::{Device, Region, Sge};
+use fabric::Sge;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use settings::log::RANK;
 use settings::say;
 
-use super::pool::{register_all_for_transfers, register_for_transfers};
-use super::regions::{Limits, Plan, Regions, Span, Use};
+use super::refusals::Refusals;
+use super::regions::{Limits, Regions, Span, Use};
+use super::registrar::{Registered, Registrar, as_len};
 use super::watch::Watch;
 use crate::sys::block_signals;
-use crate::trace::{self, Cause, Counter};
+use crate::trace::{self, Counter};
 
 /// Most regions of one request.
 pub(crate) const MOST: usize = 9;
-/// Idle regions that give way when a device refuses one more.
-const GIVE_WAY: usize = 8;
-/// Attempts to register memory of a block that was refused are left out, so many.
-const LEFT_OUT: u32 = 64;
 
 /// Parts of memory as a device sees them.
 pub(crate) type Entries = heapless::Vec<Sge, MOST>;
 
-/// A region with the devices of all rails.
-#[derive(Debug)]
-pub(crate) struct Registered {
-    /// By rail.
-    keys: Box<[u32]>,
-    _regions: Vec<Arc<dyn Region>>,
-    /// For the statistics; 0 for all memory.
-    bytes: u64,
+/// Whose transfers regions are registered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Users {
+    Own,
+    /// Other ranks, to which they are lent.
+    Peers,
 }
 
-impl Registered {
-    fn new(keys: Box<[u32]>, regions: Vec<Arc<dyn Region>>, bytes: u64) -> Self {
-        if bytes > 0 {
-            trace::count(Counter::Pin, as_len(bytes));
-        }
-        Self { keys, _regions: regions, bytes }
-    }
+/// Memory that is to be held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) write: bool,
+    pub(super) users: Users,
+    /// It stays mapped as long as the network is open: nothing is to be heard of it.
+    pub(super) lasts: bool,
 }
 
-impl Drop for Registered {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            trace::count(Counter::Unpin, as_len(self.bytes));
-        }
-    }
+/// Where the parts of what is held are entered. Nothing may be allocated there.
+pub(super) trait Parts {
+    fn is_full(&self) -> bool;
+    fn clear(&mut self);
+    fn enter(&mut self, at: u64, len: u32, region: &Registered);
 }
 
-fn as_len(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
+/// Parts for requests of a rail, so many at most.
+struct OnRail<'a> {
+    rail: usize,
+    most: usize,
+    entries: &'a mut Entries,
 }
 
-/// Who registers: the devices, or a test.
-pub(crate) trait Registrar: fmt::Debug + Send + Sync {
-    /// All memory of the process, to be read or also written, if every device can.
-    fn register_all(&self, write: bool) -> Result<Registered, fabric::Error>;
-
-    /// Registers pages, to be read or also written.
-    fn register(&self, span: Span, write: bool) -> Result<Registered, fabric::Error>;
-}
-
-/// Devices by rail.
-#[derive(Debug)]
-pub(crate) struct Devices(pub(crate) Vec<Arc<dyn Device>>);
-
-impl Devices {
-    fn on_each(
-        &self,
-        bytes: u64,
-        register: impl Fn(&dyn Device) -> Result<Arc<dyn Region>, fabric::Error>,
-    ) -> Result<Registered, fabric::Error> {
-        let mut regions: Vec<Arc<dyn Region>> = Vec::with_capacity(self.0.len());
-        for (rail, device) in self.0.iter().enumerate() {
-            // Ports of one device share its regions.
-            let same = self.0.iter().take(rail).position(|other| Arc::ptr_eq(other, device));
-            let region = match same.and_then(|rail| regions.get(rail)) {
-                Some(region) => Arc::clone(region),
-                None => register(&**device)?,
-            };
-            regions.push(region);
-        }
-        let keys = regions.iter().map(|region| region.lkey()).collect();
-        Ok(Registered::new(keys, regions, bytes))
-    }
-}
-
-impl Registrar for Devices {
-    fn register(&self, span: Span, write: bool) -> Result<Registered, fabric::Error> {
-        self.on_each(span.len(), |device| register_for_transfers(device, span, write))
+impl Parts for OnRail<'_> {
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.entries.is_full() || self.entries.len() >= self.most
     }
 
-    fn register_all(&self, write: bool) -> Result<Registered, fabric::Error> {
-        self.on_each(0, |device| register_all_for_transfers(device, write))
+    fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    #[inline]
+    fn enter(&mut self, addr: u64, len: u32, region: &Registered) {
+        let lkey = region.keys.get(self.rail).copied().unwrap_or_default();
+        let _ = self.entries.push(Sge { addr, len, lkey });
     }
 }
 
@@ -127,67 +98,78 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    fn copy(&mut self) {
+    pub(super) fn copy(&mut self) {
         self.copied += 1;
         trace::count(Counter::Copied, 0);
     }
 }
 
+/// Regions for one kind of users, and what happened to them.
 #[derive(Debug)]
-struct State {
-    regions: Regions<Registered>,
+pub(super) struct Table {
+    pub(super) regions: Regions<Registered>,
+    pub(super) counts: Counts,
+}
+
+impl Table {
+    fn new(limits: Limits) -> Self {
+        Self { regions: Regions::new(limits), counts: Counts::default() }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    own: Table,
+    peers: Table,
     /// `None` when the network is closed.
-    watch: Option<Arc<Watch>>,
-    counts: Counts,
+    pub(super) watch: Option<Arc<Watch>>,
 }
 
-/// Blocks that were refused a short time ago, those for writing one higher.
-#[derive(Debug, Default)]
-struct Refusals {
-    blocks: [(u64, u32); 8],
-    next: usize,
-    /// The reason was said.
-    said: bool,
-}
-
-impl Refusals {
-    fn leaves_out(&mut self, block: u64) -> bool {
-        let found = self.blocks.iter_mut().find(|(one, left)| *one == block && *left > 0);
-        found.map(|(_, left)| *left -= 1).is_some()
+impl State {
+    #[inline]
+    pub(super) const fn of(&mut self, users: Users) -> &mut Table {
+        match users {
+            Users::Own => &mut self.own,
+            Users::Peers => &mut self.peers,
+        }
     }
 
-    fn add(&mut self, block: u64) {
-        if let Some(place) = self.blocks.get_mut(self.next) {
-            *place = (block, LEFT_OUT);
+    /// Whether pages of a region that users have given up are still to be heard of: the system
+    /// watches a page or does not.
+    pub(super) fn others_have(&self, users: Users, pages: Span) -> bool {
+        match users {
+            Users::Own => self.peers.regions.has_any(pages),
+            Users::Peers => self.own.regions.has_any(pages),
         }
-        self.next = (self.next + 1) % self.blocks.len();
     }
 }
 
 #[derive(Debug)]
-struct Shared {
-    registrar: Box<dyn Registrar>,
-    limits: Limits,
+pub(super) struct Shared {
+    pub(super) registrar: Box<dyn Registrar>,
+    pub(super) limits: Limits,
+    /// Of what is registered for other ranks; its blocks are the same.
+    lent: Limits,
     verbose: bool,
     /// From the first use on; `None`: everything is copied.
     state: OnceLock<Option<Mutex<State>>>,
     /// Above 0 while events were read whose regions are not forgotten yet.
     unsettled: AtomicU32,
-    /// Held by the one who registers.
-    refusals: Mutex<Refusals>,
+    /// Held by the one who registers; whether the reason of a refusal was said.
+    pub(super) refusals: Mutex<(Refusals, bool)>,
     listener: Mutex<Option<(JoinHandle<()>, Arc<EventFd>)>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Regions that a transfer uses. None of them is deregistered before this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Held(heapless::Vec<Use, MOST>);
+pub(crate) struct Held(pub(super) heapless::Vec<Use, MOST>);
 
 /// One attempt to find all regions.
-enum Found {
+pub(super) enum Found {
     All,
     /// From this address on one is missing; those before are held meanwhile.
     Missing(u64),
@@ -196,18 +178,18 @@ enum Found {
 }
 
 impl Shared {
-    fn state(self: &Arc<Self>) -> Option<&Mutex<State>> {
+    pub(super) fn state(self: &Arc<Self>) -> Option<&Mutex<State>> {
         self.state.get_or_init(|| self.start()).as_ref()
     }
 
     fn start(self: &Arc<Self>) -> Option<Mutex<State>> {
-        if self.limits.regions == 0 {
+        if self.limits.regions == 0 && self.lent.regions == 0 {
             return None;
         }
         match self.listen() {
             Ok(watch) => {
-                let (regions, counts) = (Regions::new(self.limits), Counts::default());
-                Some(Mutex::new(State { regions, watch: Some(watch), counts }))
+                let (own, peers) = (Table::new(self.limits), Table::new(self.lent));
+                Some(Mutex::new(State { own, peers, watch: Some(watch) }))
             }
             Err(error) => {
                 self.say(&format!(
@@ -241,7 +223,12 @@ impl Shared {
         Ok(watch)
     }
 
-    fn say(&self, text: &str) {
+    /// Whether anything may be registered for other ranks.
+    pub(super) const fn lends(&self) -> bool {
+        self.lent.regions > 0
+    }
+
+    pub(super) fn say(&self, text: &str) {
         if self.verbose {
             say!(INFO, RANK, "{text}");
         } else {
@@ -296,8 +283,10 @@ impl Shared {
             // Without it the cache stays unsettled, and everything is copied from now on.
             let Some(mut state) = self.state_within_bound() else { return };
             for span in &spans {
-                state.regions.forget(*span);
-                state.counts.unmapped += 1;
+                state.own.counts.unmapped += 1;
+                state.peers.counts.unmapped += u64::from(state.peers.regions.has_any(*span));
+                state.own.regions.forget(*span);
+                state.peers.regions.forget(*span);
                 trace::count(Counter::Unmapped, as_len(span.len()));
             }
         }
@@ -306,163 +295,62 @@ impl Shared {
 
     /// Holds the regions of a transfer, and enters their parts.
     #[inline]
-    fn find(
+    pub(super) fn find(
         &self,
         state: &Mutex<State>,
-        (rail, most): (usize, usize),
-        (from, to, write): (u64, u64, bool),
-        (held, entries): (&mut Held, &mut Entries),
+        wanted: Wanted,
+        (held, parts): (&mut Held, &mut impl Parts),
     ) -> Found {
+        let Wanted { from, to, write, users, lasts } = wanted;
         let mut at = from;
         let mut state = lock(state);
-        while at < to && !entries.is_full() && entries.len() < most {
+        while at < to && !held.0.is_full() && !parts.is_full() {
             let span = self.limits.first_block(at, to - at);
-            let found = span.and_then(|span| Some((span, state.regions.hold(span, write)?)));
+            let regions = &mut state.of(users).regions;
+            let found = span.and_then(|span| Some((span, regions.hold(span, write)?)));
             let Some((span, (one, region))) = found else { return Found::Missing(at) };
             let end = span.to.min(to);
             let len = u32::try_from(end - at).unwrap_or(0);
-            let lkey = region.keys.get(rail).copied().unwrap_or_default();
             let _ = held.0.push(one);
-            let _ = entries.push(Sge { addr: at, len, lkey });
+            parts.enter(at, len, region);
             at = end;
         }
         // In this order: an event that is read between the two raises the number first.
-        let is_quiet = state.watch.as_ref().is_some_and(|watch| watch.is_quiet());
-        if !is_quiet || self.unsettled.load(Ordering::SeqCst) != 0 {
-            state.counts.copy();
+        let is_quiet = || state.watch.as_ref().is_some_and(|watch| watch.is_quiet());
+        if !lasts && (!is_quiet() || self.unsettled.load(Ordering::SeqCst) != 0) {
+            state.of(users).counts.copy();
             return Found::Unsettled;
         }
-        state.counts.hits += 1;
+        state.of(users).counts.hits += 1;
         drop(state);
         if trace::on(trace::Category::Conduit) {
-            trace::count(Counter::Hit, entries.iter().map(|part| part.len as usize).sum());
+            trace::count(Counter::Hit, as_len(at - from));
         }
         Found::All
-    }
-
-    /// Registers pages of one block that no region covers. `false`: they have to be copied.
-    fn make(&self, state: &Mutex<State>, span: Span, write: bool) -> bool {
-        let _time = trace::timed(Cause::Move);
-        let mut refusals = lock(&self.refusals);
-        let watch = {
-            let mut state = lock(state);
-            if state.regions.hold(span, write).is_some() {
-                // Another thread was faster.
-                return true;
-            }
-            state.watch.clone()
-        };
-        // The lowest bit is free.
-        let block = span.from & !(self.limits.block - 1) | u64::from(write);
-        let Some(watch) = watch.filter(|_| !refusals.leaves_out(block)) else {
-            lock(state).counts.copy();
-            return false;
-        };
-        let Some((union, union_write)) = self.room(state, &watch, span, write) else {
-            lock(state).counts.copy();
-            return false;
-        };
-        let mut made = self.attempt(state, &watch, union, union_write);
-        if made.is_err() && (union, union_write) != (span, write) {
-            // Memory around it may be read-only, or gone.
-            lock(state).regions.begin(span);
-            made = self.attempt(state, &watch, span, write);
-        }
-        if made.is_err() && self.give_way(state, &watch) {
-            lock(state).regions.begin(span);
-            made = self.attempt(state, &watch, span, write);
-        }
-        if let Err(reason) = &made {
-            refusals.add(block);
-            if !std::mem::replace(&mut refusals.said, true) {
-                self.say(&format!(
-                    "a transfer from or to memory outside segments is copied: {reason}"
-                ));
-            }
-        }
-        let made = made.unwrap_or(false);
-        let mut state = lock(state);
-        state.counts.made += u64::from(made);
-        if !made {
-            state.counts.copy();
-        }
-        made
-    }
-
-    /// Makes room; what to register then.
-    fn room(
-        &self,
-        state: &Mutex<State>,
-        watch: &Watch,
-        span: Span,
-        write: bool,
-    ) -> Option<(Span, bool)> {
-        loop {
-            let plan = lock(state).regions.plan(span, write);
-            match plan {
-                Plan::Register(union, write) => return Some((union, write)),
-                Plan::Evict(pages, region) => self.end(state, watch, pages, region),
-                Plan::Full => return None,
-            }
-        }
-    }
-
-    fn end(&self, state: &Mutex<State>, watch: &Watch, pages: Span, region: Registered) {
-        drop(region);
-        if pages.len() > 0 {
-            watch.remove(pages);
-            lock(state).counts.evicted += 1;
-            trace::count(Counter::Evicted, as_len(pages.len()));
-        }
-    }
-
-    /// Deregisters some that nobody uses; whether there were any.
-    fn give_way(&self, state: &Mutex<State>, watch: &Watch) -> bool {
-        for count in 0..GIVE_WAY {
-            let victim = lock(state).regions.evict();
-            match victim {
-                Some((pages, region)) => self.end(state, watch, pages, region),
-                None => return count > 0,
-            }
-        }
-        true
-    }
-
-    /// Watches and registers pages that have begun. `Ok(false)`: they were unmapped meanwhile.
-    fn attempt(
-        &self,
-        state: &Mutex<State>,
-        watch: &Watch,
-        span: Span,
-        write: bool,
-    ) -> Result<bool, String> {
-        watch.add(span).map_err(|error| {
-            format!("it cannot be watched for being unmapped, as a mapped file cannot ({error})")
-        })?;
-        let region = self.registrar.register(span, write).map_err(|error| error.to_string())?;
-        if !watch.is_private(span, self.limits.page) {
-            return Err("others share its pages and may exchange them".to_owned());
-        }
-        let lost = lock(state).regions.insert(span, write, region);
-        Ok(lost.is_ok())
     }
 }
 
 /// The cache of a rank.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// All memory, to be read and to be written, where devices page it in on demand: then nothing
     /// else is registered.
     all: Option<[Registered; 2]>,
 }
 
 impl Cache {
-    /// Nothing is done before the first use. No regions at all: everything is copied.
-    pub(crate) fn new(registrar: Box<dyn Registrar>, limits: Limits, verbose: bool) -> Self {
+    /// Nothing is done before the first use. `limits` are for this rank's transfers, and for those of
+    /// others, with the same blocks. No regions at all: everything is copied.
+    pub(crate) fn new(
+        registrar: Box<dyn Registrar>,
+        [limits, lent]: [Limits; 2],
+        verbose: bool,
+    ) -> Self {
         let shared = Arc::new(Shared {
             registrar,
             limits,
+            lent,
             verbose,
             state: OnceLock::new(),
             unsettled: AtomicU32::new(0),
@@ -497,73 +385,55 @@ impl Cache {
             return Some(Held::default());
         }
         let shared = &self.shared;
+        if shared.limits.regions == 0 {
+            return None;
+        }
         let state = shared.state()?;
         let from = address as u64;
         let to = from.checked_add(len as u64)?;
+        let wanted = Wanted { from, to, write, users: Users::Own, lasts: false };
+        let mut parts = OnRail { rail, most, entries };
         let mut held = Held::default();
-        match shared.find(state, (rail, most), (from, to, write), (&mut held, entries)) {
+        match shared.find(state, wanted, (&mut held, &mut parts)) {
             Found::All => Some(held),
             Found::Unsettled => None,
-            Found::Missing(at) => {
-                self.make_and_hold(state, (rail, most), (from, to, write), (held, at), entries)
-            }
-        }
-    }
-
-    /// As [`Cache::hold`], when a region is missing from an address on; `held` are those before it.
-    #[cold]
-    fn make_and_hold(
-        &self,
-        state: &Mutex<State>,
-        (rail, most): (usize, usize),
-        (from, mut to, write): (u64, u64, bool),
-        (mut held, mut at): (Held, u64),
-        entries: &mut Entries,
-    ) -> Option<Held> {
-        let shared = &self.shared;
-        let mut attempts = 2 * MOST;
-        loop {
-            let is_made = attempts > 0
-                && shared
-                    .limits
-                    .first_block(at, to - at)
-                    .is_some_and(|span| shared.make(state, span, write));
-            held.0.clear();
-            entries.clear();
-            if !is_made {
-                if at == from {
-                    return None;
-                }
-                // Those before it are tried once more.
-                (to, attempts) = (at, 0);
-            }
-            attempts = attempts.saturating_sub(1);
-            match shared.find(state, (rail, most), (from, to, write), (&mut held, entries)) {
-                Found::All => return Some(held),
-                Found::Unsettled => return None,
-                Found::Missing(missing) => at = missing,
-            }
+            Found::Missing(at) => shared.make_and_hold(state, wanted, (held, at), &mut parts),
         }
     }
 
     /// What happened until now.
     pub(crate) fn counts(&self) -> Counts {
         match self.shared.state.get() {
-            Some(Some(state)) => lock(state).counts,
+            Some(Some(state)) => lock(state).own.counts,
             _ => Counts::default(),
         }
+    }
+
+    /// The same of what was registered for other ranks.
+    pub(crate) fn lent_counts(&self) -> Counts {
+        match self.shared.state.get() {
+            Some(Some(state)) => lock(state).peers.counts,
+            _ => Counts::default(),
+        }
+    }
+
+    fn say_counts(what: &str, counts: Counts) {
+        let Counts { hits, made, evicted, copied, unmapped } = counts;
+        say!(
+            INFO,
+            RANK,
+            "{what}: {hits} times found, {made} times made, {evicted} times given up, {copied} times copied, {unmapped} times unmapped"
+        );
     }
 
     /// From now on everything is copied, and unmapping memory is nobody's business. Once.
     pub(crate) fn close(&self) {
         let Some((thread, stop)) = lock(&self.shared.listener).take() else { return };
         if self.shared.verbose {
-            let Counts { hits, made, evicted, copied, unmapped } = self.counts();
-            say!(
-                INFO,
-                RANK,
-                "registered memory outside segments: {hits} times found, {made} times made, {evicted} times given up, {copied} times copied, {unmapped} times unmapped"
-            );
+            Self::say_counts("registered memory outside segments", self.counts());
+            if self.shared.lends() {
+                Self::say_counts("memory registered for other ranks", self.lent_counts());
+            }
         }
         let _ = stop.write(1);
         let end = Instant::now() + 2 * deadlines::MEMORY_LOCK.limit;

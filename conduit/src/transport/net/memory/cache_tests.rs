@@ -5,6 +5,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use fabric::Region;
+
+use super::super::refusals::LEFT_OUT;
+use super::super::registrar::Rights;
 use super::super::watch::testing::{
     Pinned, discard, fill, map, map_at, map_shared, replace, swap, unmap,
 };
@@ -33,7 +37,7 @@ impl Region for PinnedRegion {
     }
 
     fn rkey(&self) -> u32 {
-        0
+        self.1
     }
 }
 
@@ -48,10 +52,10 @@ impl Registrar for Pinning {
         Ok(Registered::new([u32::MAX].into(), Vec::new(), 0))
     }
 
-    fn register(&self, span: Span, write: bool) -> Result<Registered, fabric::Error> {
+    fn register(&self, span: Span, rights: Rights) -> Result<Registered, fabric::Error> {
         let refused =
             || fabric::Error::Unsupported { device: "pinning".to_owned(), what: "more regions" };
-        if self.refuses.load(Ordering::Relaxed) || self.read_only && write {
+        if self.refuses.load(Ordering::Relaxed) || self.read_only && rights.write {
             return Err(refused());
         }
         let pinned = Arc::new(Pinned::new(span).ok_or_else(refused)?);
@@ -69,7 +73,7 @@ fn limits(regions: u32) -> Limits {
 
 /// `None`, with the reason, where the system does not tell of unmapped memory.
 fn cache(device: &Pinning, regions: u32) -> Option<Cache> {
-    let cache = Cache::new(Box::new(device.clone()), limits(regions), false);
+    let cache = Cache::new(Box::new(device.clone()), [limits(regions); 2], false);
     if cache.shared.state().is_none() {
         println!("SKIP: no userfaultfd here ({:?})", Watch::new().err());
         return None;
@@ -111,6 +115,84 @@ fn put(cache: &Cache, device: &Pinning, at: u64, len: usize, word: u64) -> bool 
     assert!(next > at as u64 && next <= (at + len) as u64);
     drop(held);
     true
+}
+
+/// As [`put`], of another rank to which the memory is lent.
+fn borrow(cache: &Cache, device: &Pinning, at: u64, len: usize, word: u64) -> bool {
+    let Some((held, parts)) = cache.lend((at, len as u64), true, false) else { return false };
+    let mut next = at;
+    for part in &parts {
+        assert_eq!(part.at, next);
+        next += u64::from(part.len);
+        let pinned = lock(&device.regions).get(&part.keys[0]).cloned().expect("registered");
+        let seen = pinned.words(part.at, part.len as usize);
+        assert!(seen.iter().all(|one| *one == word), "{seen:x?} instead of {word:x}");
+    }
+    assert!(next > at && next <= at + len as u64);
+    drop(held);
+    true
+}
+
+/// What is registered for others is in a budget of its own, and both may have the same pages.
+#[test]
+fn what_is_lent_and_what_is_used_here_go_their_own_ways() {
+    let device = Pinning::default();
+    let budgets = [limits(8), Limits { regions: 2, ..limits(8) }];
+    let cache = Cache::new(Box::new(device.clone()), budgets, false);
+    if cache.shared.state().is_none() {
+        println!("SKIP: no userfaultfd here ({:?})", Watch::new().err());
+        return;
+    }
+    let (len, memory) = (4 * BLOCK, map(5 * BLOCK).next_multiple_of(BLOCK as u64));
+    fill(memory, len, 1);
+    assert!(put(&cache, &device, memory, len, 1));
+    let lend = |at: usize| cache.lend((memory + at as u64, BLOCK as u64), true, false);
+    let (first, parts) = lend(0).expect("room");
+    assert_eq!((parts.len(), parts[0].at, parts[0].len as usize), (1, memory, BLOCK));
+    let second = lend(BLOCK).expect("room");
+    assert!(lend(2 * BLOCK).is_none(), "two regions are lent");
+    drop(second);
+    let third = lend(2 * BLOCK).expect("the second gives way");
+    let known = |key| lock(&device.regions).contains_key(&key);
+    assert!(known(parts[0].keys[0]));
+    // The pages of the second are heard of for the own region; what is lent stays registered.
+    unmap(memory, len);
+    assert!(map_at(memory, len));
+    fill(memory, len, 2);
+    put_at_last(&cache, &device, memory, len, 2);
+    assert!(known(parts[0].keys[0]));
+    drop((first, third));
+    let end = Instant::now() + Duration::from_secs(10);
+    while !borrow(&cache, &device, memory, BLOCK, 2) {
+        assert!(Instant::now() < end, "{:?}", cache.lent_counts());
+    }
+    assert!(!known(parts[0].keys[0]));
+    unmap(memory, len);
+}
+
+#[test]
+fn nothing_is_lent_without_a_budget() {
+    let device = Pinning::default();
+    let none = Limits { regions: 0, ..limits(8) };
+    let cache = Cache::new(Box::new(device), [limits(8), none], false);
+    let memory = map(BLOCK);
+    assert!(cache.lend((memory, BLOCK as u64), false, false).is_none());
+    unmap(memory, BLOCK);
+}
+
+/// A segment is shared memory, and yet lent: nobody unmaps it.
+#[test]
+fn what_lasts_is_not_watched() {
+    let device = Pinning::default();
+    let Some(cache) = cache(&device, 8) else { return };
+    let memory = map_shared(BLOCK);
+    fill(memory, BLOCK, 3);
+    assert!(!borrow(&cache, &device, memory, BLOCK, 3));
+    let lent = cache.lend((memory, BLOCK as u64), false, true);
+    assert!(lent.is_some_and(|(_, parts)| !parts.is_empty()));
+    assert!(cache.lend((u64::MAX - 100, 200), true, true).is_none());
+    assert!(cache.lend((memory, 0), true, true).is_none());
+    unmap(memory, BLOCK);
 }
 
 #[test]
@@ -206,7 +288,7 @@ fn what_cannot_be_registered_is_copied() {
 #[test]
 fn paging_on_demand_registers_nothing_else() {
     let device = Pinning::default();
-    let mut cache = Cache::new(Box::new(device.clone()), limits(64), false);
+    let mut cache = Cache::new(Box::new(device.clone()), [limits(64); 2], false);
     cache.use_paging().expect("it can");
     let mut entries = Entries::new();
     let held = cache.hold((0, MOST), (12_345, 1 << 30), true, &mut entries);
@@ -306,13 +388,26 @@ fn is_long() -> bool {
     settings::variable("TESTKIT_ALL").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// One thread unmaps; another one maps the same place again while the first is still in its system
-/// call, fills it and puts from it. Others register and give up regions all the time.
 #[test]
 fn the_cache_does_not_lie() {
+    does_not_lie(10, [put; 3]);
+}
+
+/// The same for what is lent, and for pages that are lent as well as used here.
+#[test]
+fn loans_do_not_lie() {
+    does_not_lie(20, [borrow, put, borrow]);
+}
+
+/// A transfer by the device, as [`put`].
+type Transfer = fn(&Cache, &Pinning, u64, usize, u64) -> bool;
+
+/// One thread unmaps; another one maps the same place again while the first is still in its system
+/// call, fills it and transfers from it. Others register and give up regions all the time.
+fn does_not_lie(first: u64, ways: [Transfer; 3]) {
     /// Where pairs work: two share a block, so that each registers pages of the other.
     const PLACES: [(u64, usize, usize); PAIRS] =
-        [(10, 0, BLOCK / 2), (10, BLOCK / 2, BLOCK / 2), (11, 0, 2 * BLOCK)];
+        [(0, 0, BLOCK / 2), (0, BLOCK / 2, BLOCK / 2), (1, 0, 2 * BLOCK)];
     const PAIRS: usize = 3;
     let device = Pinning::default();
     let Some(cache) = cache(&device, 6) else { return };
@@ -324,7 +419,8 @@ fn the_cache_does_not_lie() {
         for pair in 0..PAIRS {
             let (turn, taken) = (&turns[pair], &taken);
             let (number, from, len) = PLACES[pair];
-            let place = own_place(number, from, len);
+            let transfer = ways[pair];
+            let place = own_place(first + number, from, len);
             let unmaps = move || {
                 let mut seen = 0;
                 while seen != u64::MAX {
@@ -345,13 +441,13 @@ fn the_cache_does_not_lie() {
                     for _ in 0..3 {
                         word += PAIRS as u64;
                         fill(place, len, word);
-                        let held = put(cache, device, place, len, word);
+                        let held = transfer(cache, device, place, len, word);
                         taken.fetch_add(u64::from(held), Ordering::Relaxed);
                     }
                     if word.is_multiple_of(5) {
                         discard(place, len);
                         fill(place, len, word + 1);
-                        put(cache, device, place, len, word + 1);
+                        transfer(cache, device, place, len, word + 1);
                     }
                     turn.store(word, Ordering::Release);
                 }

@@ -2,6 +2,10 @@
 
 pub(crate) mod buffers;
 pub(crate) mod cache;
+pub(crate) mod lend;
+pub(crate) mod making;
 pub(crate) mod pool;
+pub(crate) mod refusals;
 pub(crate) mod regions;
+pub(crate) mod registrar;
 pub(crate) mod watch;

@@ -192,13 +192,33 @@ pub(crate) fn register_for_transfers(
     write: bool,
 ) -> Result<Arc<dyn Region>, fabric::Error> {
     let access = if write { Access::LOCAL_WRITE } else { Access::NONE };
-    let address = |at| NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(at));
-    let base = usize::try_from(span.from).ok().and_then(address).unwrap_or(NonNull::dangling());
-    let len = usize::try_from(span.len()).unwrap_or(usize::MAX);
+    let (base, len) = memory_of(span);
     // SAFETY: no peer has a right to the region. A request of this rank that names it is part of a
     // put or get, whose memory the program keeps mapped (a target also writable and alone) until
     // it is complete: the lifetime of the source, and the promise of `RawTarget::new`.
     unsafe { device.register(base, len, access) }
+}
+
+/// Registers pages for transfers of other ranks, to which they are lent (`lend.rs`): they read them,
+/// or also write to them if `write`.
+pub(crate) fn register_for_peers(
+    device: &dyn Device,
+    span: Span,
+    write: bool,
+) -> Result<Arc<dyn Region>, fabric::Error> {
+    let writes = Access::LOCAL_WRITE.and(Access::REMOTE_WRITE);
+    let access = if write { Access::REMOTE_READ.and(writes) } else { Access::REMOTE_READ };
+    let (base, len) = memory_of(span);
+    // SAFETY: only a transfer of another rank that was lent the pages names the region, and the program
+    // keeps what ranks transfer mapped until it is complete: the promise of
+    // `SegmentMode::everything`. Pages of a segment stay mapped (`SegmentMemory::new`).
+    unsafe { device.register(base, len, access) }
+}
+
+fn memory_of(span: Span) -> (NonNull<u8>, usize) {
+    let address = |at| NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(at));
+    let base = usize::try_from(span.from).ok().and_then(address).unwrap_or(NonNull::dangling());
+    (base, usize::try_from(span.len()).unwrap_or(usize::MAX))
 }
 
 /// As [`register_for_transfers`], all memory of the process at once.

@@ -363,6 +363,12 @@ impl<T> Regions<T> {
         Ok(())
     }
 
+    /// Whether a region that look-ups find has any of these pages.
+    pub(crate) fn has_any(&self, span: Span) -> bool {
+        let from = self.partition(|one| one.to <= span.from);
+        from < self.partition(|one| one.from < span.to)
+    }
+
     /// Pages were unmapped, moved or emptied: no region with any of them is found again.
     pub(crate) fn forget(&mut self, span: Span) {
         self.is_lost |= self.pending.is_some_and(|pending| pending.overlaps(span));

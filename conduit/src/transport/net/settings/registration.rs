@@ -47,6 +47,12 @@ pub(crate) struct Registration {
     pub bytes: Option<u64>,
     /// `GASNET_FIREHOSE_MAXVICTIM_R`.
     pub regions: Option<u64>,
+    /// Memory is lent to other ranks: the mode is not FAST.
+    pub lends: bool,
+    /// `GASNET_FIREHOSE_M`.
+    pub lent_bytes: Option<u64>,
+    /// `GASNET_FIREHOSE_R`.
+    pub lent_regions: Option<u64>,
     /// `GASNET_FIREHOSE_MAXREGION_SIZE`; 0 chooses.
     pub block: u64,
     /// `GASNET_FIREHOSE_VERBOSE`.
@@ -59,12 +65,15 @@ pub(crate) struct Registration {
 
 impl Registration {
     pub(super) fn of(table: &Values) -> Self {
-        let bytes = "GASNET_FIREHOSE_MAXVICTIM_M";
-        let regions = table.int_opt("GASNET_FIREHOSE_MAXVICTIM_R");
+        let bytes = |name| table.is_set(name).then(|| table.size(name));
+        let regions = |name| table.int_opt(name).and_then(|count| u64::try_from(count).ok());
         Self {
             on: table.bool("GASNET_USE_FIREHOSE"),
-            bytes: table.is_set(bytes).then(|| table.size(bytes)),
-            regions: regions.and_then(|count| u64::try_from(count).ok()),
+            bytes: bytes("GASNET_FIREHOSE_MAXVICTIM_M"),
+            regions: regions("GASNET_FIREHOSE_MAXVICTIM_R"),
+            lends: false,
+            lent_bytes: bytes("GASNET_FIREHOSE_M"),
+            lent_regions: regions("GASNET_FIREHOSE_R"),
             block: table.size("GASNET_FIREHOSE_MAXREGION_SIZE"),
             verbose: table.bool("GASNET_FIREHOSE_VERBOSE"),
             pinned_regions: table.real(REGIONS_MAX),
@@ -72,8 +81,11 @@ impl Registration {
         }
     }
 
-    /// What a rank may register on devices that can do so much.
-    pub(crate) fn limits<'a>(&self, caps: impl Iterator<Item = &'a Caps>) -> Result<Limits, Error> {
+    /// What a rank may register on devices that can do so much: for itself, and for other ranks.
+    pub(crate) fn limits<'a>(
+        &self,
+        caps: impl Iterator<Item = &'a Caps>,
+    ) -> Result<[Limits; 2], Error> {
         let told = |caps: &Caps| match caps.max_mr {
             0 | 0x7fff_ffff.. => UNTOLD_REGIONS,
             count => count,
@@ -82,21 +94,33 @@ impl Registration {
         self.limits_of(sys::physical_memory().unwrap_or(0), sys::page_size(), most)
     }
 
-    fn limits_of(&self, physical: u64, page: u64, device: u32) -> Result<Limits, Error> {
+    fn limits_of(&self, physical: u64, page: u64, device: u32) -> Result<[Limits; 2], Error> {
         let locals = u64::from(self.locals.max(1));
-        let bytes = || (physical / 8 / locals).clamp(BYTES.0, BYTES.1);
-        let bytes = self.bytes.unwrap_or_else(bytes);
-        let share = self.pinned(device)? / locals;
-        let asked = self.regions.unwrap_or(REGIONS).min(share.max(1));
+        let budget = |bytes: Option<u64>| {
+            bytes.unwrap_or_else(|| (physical / 8 / locals).clamp(BYTES.0, BYTES.1))
+        };
+        // Where memory is lent, half of the regions is for that.
+        let share = self.pinned(device)? / locals / if self.lends { 2 } else { 1 };
+        let asked = |regions: Option<u64>| regions.unwrap_or(REGIONS).min(share.max(1));
         let block = match self.block {
-            0 => bytes.div_ceil(asked).checked_next_power_of_two().unwrap_or(MOST_BLOCK),
+            0 => {
+                let each = budget(self.bytes).div_ceil(asked(self.regions).max(1));
+                each.checked_next_power_of_two().unwrap_or(MOST_BLOCK)
+            }
             block => 1 << block.ilog2(),
         };
         let block = block.clamp(page, MOST_BLOCK);
-        // Small regions use up the count before the bytes, at the latest when each is a page.
-        let regions = if self.regions.is_some() { asked } else { asked.min(bytes / block + 1) };
-        let regions = if self.on { u32::try_from(regions).unwrap_or(u32::MAX) } else { 0 };
-        Ok(Limits { page, block, bytes: bytes.max(page), regions })
+        let limits = |bytes: Option<u64>, regions: Option<u64>, on: bool| {
+            let (asked, bytes) = (asked(regions), budget(bytes));
+            // Small regions use up the count before the bytes, at the latest when each is a page.
+            let count = if regions.is_some() { asked } else { asked.min(bytes / block + 1) };
+            let regions = if on { u32::try_from(count).unwrap_or(u32::MAX) } else { 0 };
+            Limits { page, block, bytes: bytes.max(page), regions }
+        };
+        Ok([
+            limits(self.bytes, self.regions, self.on),
+            limits(self.lent_bytes, self.lent_regions, self.on && self.lends),
+        ])
     }
 
     /// Regions of all ranks of a host.
@@ -133,10 +157,27 @@ mod tests {
         verbose: false,
         pinned_regions: None,
         locals: 1,
+        lends: false,
+        lent_bytes: None,
+        lent_regions: None,
     };
 
     fn limits(settings: Registration, physical: u64) -> Limits {
-        settings.limits_of(physical, 4096, 1 << 16).unwrap()
+        settings.limits_of(physical, 4096, 1 << 16).unwrap()[0]
+    }
+
+    #[test]
+    fn what_is_lent_has_a_budget_of_its_own() {
+        let lent = |settings: Registration| settings.limits_of(4 << 30, 4096, 1 << 16).unwrap()[1];
+        assert_eq!(lent(PLAIN).regions, 0, "in FAST nothing is lent");
+        let all = Registration { lends: true, ..PLAIN };
+        assert_eq!((lent(all).bytes, lent(all).regions), (512 * MIB, 4096));
+        let few = Registration { lent_bytes: Some(MIB), lent_regions: Some(2), ..all };
+        assert_eq!((lent(few).bytes, lent(few).regions), (MIB, 2));
+        assert_eq!(lent(Registration { lent_bytes: Some(MIB), ..all }).regions, 9);
+        assert_eq!(lent(Registration { lent_regions: Some(0), ..all }).regions, 0);
+        assert_eq!(lent(Registration { on: false, ..all }).regions, 0);
+        assert_eq!(limits(few, 4 << 30), limits(PLAIN, 4 << 30), "the own budget is as before");
     }
 
     #[test]
@@ -174,6 +215,6 @@ mod tests {
             assert!(text.contains(REGIONS_MAX) && text.contains("950"), "{text}");
         }
         let shared = Registration { pinned_regions: Some(640.0), locals: 64, ..PLAIN };
-        assert_eq!(shared.limits_of(1 << 40, 4096, 1000).unwrap().regions, 10);
+        assert_eq!(shared.limits_of(1 << 40, 4096, 1000).unwrap()[0].regions, 10);
     }
 }
