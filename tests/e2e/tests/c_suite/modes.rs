@@ -112,6 +112,28 @@ fn programs_pass_with_segments_that_no_adapter_registers() {
     });
 }
 
+/// Every operation of every size, to segments that are registered for one transfer at a time.
+#[test]
+fn programs_pass_with_segments_that_are_lent() {
+    if !build::ready() {
+        return;
+    }
+    let variables = [
+        ("GASNET_SUPERNODE_MAXSIZE", "1"),
+        ("GASNET_SEGMENT_MODE", "LARGE"),
+        ("GASNET_BBUF_COUNT", "16"),
+        ("GASNET_IBV_SOFT_FAULTS", "register-max=2M"),
+        ("GASNET_FIREHOSE_VERBOSE", "1"),
+    ];
+    let program = built("matrix", "par", Kind::Shared);
+    let outcome = run(&program, "3", arguments("matrix"), &variables);
+    assert_eq!(outcome.fault(0), None, "{}", outcome.err());
+    let said = outcome.err();
+    let lent = said.matches("memory registered for other ranks: ").count();
+    let none = said.matches("memory registered for other ranks: 0 times found").count();
+    assert_eq!((lent, none), (3, 0), "{said}");
+}
+
 #[test]
 fn a_segment_above_the_limit_is_refused_in_fast_alone() {
     if !build::ready() {
