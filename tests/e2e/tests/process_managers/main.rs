@@ -5,6 +5,9 @@ mod cases;
 mod limits;
 mod process_manager;
 mod slurm;
+#[path = "../timeline/mod.rs"]
+mod timeline;
+mod traces;
 
 use std::time::{Duration, Instant};
 
@@ -37,11 +40,16 @@ fn at_rest(bed: &Cluster) -> Option<String> {
 
 /// The ranks, wherever they are.
 fn ranks(running: &Running, bed: Option<&Cluster>) -> Vec<Process> {
+    ranks_of("(testexit)", running, bed)
+}
+
+/// Processes with this name, in parentheses.
+fn ranks_of(name: &str, running: &Running, bed: Option<&Cluster>) -> Vec<Process> {
     let mut all = match bed {
         Some(bed) => HOSTS.split(' ').flat_map(|host| bed.processes(host)).collect(),
         None => running.descendants(),
     };
-    all.retain(|process| process.command.starts_with("(testexit)"));
+    all.retain(|process| process.command.starts_with(name));
     all
 }
 

@@ -28,6 +28,8 @@ pub(crate) enum ProcessManager {
     Mpi,
     /// Our launcher in front of it, with the spawner mpi.
     OursMpi,
+    /// The same with `mpiexec.hydra`.
+    OursHydraMpi,
     /// `srun --mpi=pmi2` over two hosts.
     SrunPmi2,
     /// The same with PMI-1.
@@ -61,6 +63,7 @@ impl ProcessManager {
             Self::OpenMpi => "mpirun, PMIx",
             Self::Mpi => "mpirun, MPI",
             Self::OursMpi => "gasnetrun_ibv, mpirun",
+            Self::OursHydraMpi => "gasnetrun_ibv, hydra, MPI",
             Self::SrunPmi2 => "srun, PMI-2",
             Self::SrunPmi1 => "srun, PMI-1",
             Self::SrunPmix => "srun, PMIx",
@@ -71,7 +74,11 @@ impl ProcessManager {
     /// Whose codes it returns: the place in [`super::cases::Codes::Each`].
     pub(crate) const fn codes(self) -> usize {
         match self {
-            Self::Hydra | Self::HydraPort | Self::OursHydra | Self::HydraMpi => 0,
+            Self::Hydra
+            | Self::HydraPort
+            | Self::OursHydra
+            | Self::HydraMpi
+            | Self::OursHydraMpi => 0,
             Self::HydraPmi2 => 1,
             Self::OpenMpi | Self::Mpi | Self::OursMpi => 2,
             Self::SrunPmi2 | Self::SrunPmi1 | Self::OursSlurm => 3,
@@ -83,7 +90,7 @@ impl ProcessManager {
     pub(crate) const fn flavour(self) -> Option<&'static str> {
         match self {
             Self::Mpi | Self::OursMpi => Some("openmpi"),
-            Self::HydraMpi => Some("mpich"),
+            Self::HydraMpi | Self::OursHydraMpi => Some("mpich"),
             _ => None,
         }
     }
@@ -91,9 +98,12 @@ impl ProcessManager {
     /// Programs without which it cannot run.
     pub(crate) const fn program(self) -> &'static str {
         match self {
-            Self::Hydra | Self::HydraPmi2 | Self::HydraPort | Self::OursHydra | Self::HydraMpi => {
-                "mpiexec.hydra"
-            }
+            Self::Hydra
+            | Self::HydraPmi2
+            | Self::HydraPort
+            | Self::OursHydra
+            | Self::HydraMpi
+            | Self::OursHydraMpi => "mpiexec.hydra",
             Self::OpenMpi | Self::Mpi | Self::OursMpi => "mpirun.openmpi",
             Self::SrunPmi2 | Self::SrunPmi1 | Self::SrunPmix | Self::OursSlurm => "srun",
         }
@@ -118,6 +128,9 @@ impl ProcessManager {
                 "-n",
                 RANKS,
             ],
+            Self::OursHydraMpi => {
+                &["MPIRUN_CMD=mpiexec.hydra -n %N %C", &launcher, "-spawner=mpi", "-n", RANKS]
+            }
             Self::SrunPmi2 => {
                 &["srun", "-K0", "-W60", "-N2", "-n", RANKS, "-m", "plane=2", "--mpi=pmi2"]
             }
