@@ -150,6 +150,8 @@ cases! {
     "compare-swap" one_sided::compare_swap,
     "concurrent-adds" one_sided::concurrent_adds,
     "write-then-send" one_sided::write_then_send,
+    "write-imm" one_sided::write_imm,
+    "write-imm-waits" one_sided::write_imm_waits,
     "idle-target" one_sided::idle_target,
     "loop-back" one_sided::loop_back,
     "srq" shared::two_on_one,

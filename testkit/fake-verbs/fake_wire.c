@@ -48,6 +48,7 @@ static void send_ends(struct wire *q, struct work *w, int status)
     static const int opcodes[] = {
         [IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE, [IBV_WR_SEND] = IBV_WC_SEND,
         [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND, [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+        [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
         [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD, [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
     };
     q->head++;
@@ -170,6 +171,18 @@ static int deliver(struct wire *q, struct work *w, uint8_t *data, uint64_t len, 
     return status;
 }
 
+/* A write with immediate data uses up a receive, whose memory it leaves alone. */
+static int tell(struct wire *q, struct work *w, uint64_t len, struct wire *far, struct fake_srq *srq)
+{
+    struct receives *r = srq ? &srq->receives : &far->receives;
+    struct ibv_cq *cq = srq && srq->cq ? srq->cq : far->recv_cq;
+    if (r->head == r->tail) return q->attr.rnr_retry == 7 ? WAITS : IBV_WC_RNR_RETRY_EXC_ERR;
+    struct ibv_wc wc = {.wr_id = r->ring[r->head++ % r->depth].id, .opcode = IBV_WC_RECV_RDMA_WITH_IMM, .byte_len = len,
+                        .qp_num = far->number, .src_qp = q->number, .imm_data = w->imm, .wc_flags = IBV_WC_WITH_IMM};
+    fake_complete(cq, wc, 0);
+    return 0;
+}
+
 static int transfer(struct wire *q, struct work *w, struct wire **victim)
 {
     int reads = w->opcode == IBV_WR_RDMA_READ || is_atomic(w->opcode);
@@ -194,13 +207,16 @@ static int transfer(struct wire *q, struct work *w, struct wire **victim)
         free(plain);
         return status;
     }
-    int rights = w->opcode == IBV_WR_RDMA_WRITE  ? IBV_ACCESS_REMOTE_WRITE
-                 : w->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ
-                                                 : IBV_ACCESS_REMOTE_ATOMIC;
+    int told = w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    int rights = told || w->opcode == IBV_WR_RDMA_WRITE ? IBV_ACCESS_REMOTE_WRITE
+                 : w->opcode == IBV_WR_RDMA_READ        ? IBV_ACCESS_REMOTE_READ
+                                                        : IBV_ACCESS_REMOTE_ATOMIC;
     if (is_atomic(w->opcode)) len = 8;
     if (!(far->attr.qp_access_flags & rights)) return *victim = far, IBV_WC_REM_ACCESS_ERR;
     if (len && !(plain = fake_memory(pd, w->rkey, w->remote, len, rights)))
         return *victim = far, IBV_WC_REM_ACCESS_ERR;
+    int status = told ? tell(q, w, len, far, srq) : 0;
+    if (status) return status;
     copy(at, w->piece, w->pieces, plain, len, reads);
     if (is_atomic(w->opcode)) {
         uint64_t word;

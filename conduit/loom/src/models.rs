@@ -9,6 +9,7 @@ use crate::lockfree::{AppendTable, IndexStack, Mailbox};
 use crate::spin_lock::RawLock;
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::uses::{Ends, OWN, Use, Uses};
+use crate::volume::{Geometry, Owner, Writer};
 
 /// Every order with at most four preemptions: more take minutes.
 fn check(model: impl Fn() + Sync + Send + 'static) {
@@ -286,4 +287,19 @@ fn the_ends_of_uses_are_seen() {
 fn the_ends_of_uses_that_share_a_word_are_seen() {
     ends_are_seen(OWN, false);
     ends_are_seen(OWN, true);
+}
+/// Two threads end requests that follow each other: both places are given back, each once.
+#[test]
+fn places_are_given_back_whoever_ends_first() {
+    check(|| {
+        let ring = Geometry::of(1 << 17, 65_544);
+        let owner = Arc::new(Owner::new(ring, 2));
+        let mut writer = Writer::new(ring, 2);
+        let places = [writer.take(10).unwrap(), writer.take(5000).unwrap()];
+        let [one, other] = places.map(|place| {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || owner.ended(place).unwrap())
+        });
+        assert_eq!(one.join().unwrap() + other.join().unwrap(), 2);
+    });
 }

@@ -82,12 +82,13 @@ fn stream(mut rest: &[u8], memory: &[Buffer; 3]) -> Vec<u8> {
         let remote = buffer.addr(length(place) as usize);
         let rkey = buffer.rkey() ^ u32::from(key >> 7);
         let len = length(len);
-        let (operation, credit_limit) = match kind % 9 {
+        let (operation, credit_limit) = match kind % 10 {
             0 => (Operation::Send { imm: None }, number.into()),
             1 => (Operation::Send { imm: Some(7) }, 1 << (number & 31)),
             2 => (Operation::Write { remote, rkey }, 0),
             3 => (Operation::Read { remote, rkey }, 0),
             4 => (Operation::FetchAdd { remote, rkey, add: 0 }, 0),
+            9 => (Operation::WriteImm { remote, rkey, imm: 7 }, 0),
             5 => {
                 out.extend_from_slice(&Response::Ack { done: msn }.encode());
                 continue;

@@ -2,7 +2,7 @@
 
 use super::Side;
 use super::rig::{Done, Plan, Rig, ensure, fail, good, one, pattern, skip};
-use crate::{Data, Operation, PostError, Status};
+use crate::{Data, Opcode, Operation, PostError, RecvWr, Status};
 
 /// Tells the other side where `buffer` is; its buffer's address and key.
 fn target(side: &mut Side<'_>, buffer: &super::memory::Buffer) -> Done<(u64, u32)> {
@@ -176,6 +176,107 @@ pub(super) fn concurrent_adds(side: &mut Side<'_>) -> Done {
     let sum = own.word(0);
     ensure!(side.role == 1 || sum == 2 * each, "{sum} after {} adds", 2 * each);
     side.sync()
+}
+
+/// Writes that use up a receive: data in its place, number and length in the completion, nothing in
+/// the receive's own buffer. The receives of role 0 come from a shared queue, if there is one.
+pub(super) fn write_imm(side: &mut Side<'_>) -> Done {
+    let rig = Rig::open(side)?;
+    let shares = side.role == 0 && rig.device.caps().max_srq_wr > 0;
+    let srq = if shares { Some(rig.device.shared_receive_queue(40)?) } else { None };
+    let plan = Plan { inline: 64, gather: 2, srq: srq.clone(), ..Plan::default() };
+    let end = rig.connected(side, &plan)?;
+    let mtu = rig.port.active_mtu.bytes() as usize;
+    let (source, own) = (rig.buffer(1 << 20)?, rig.buffer((1 << 20) + 64)?);
+    let (remote, rkey) = target(side, &own)?;
+    let nothing = rig.buffer(64)?;
+    let post = |id: u64, len: usize| match &srq {
+        Some(srq) => Ok(srq.post(&RecvWr { id, buffer: nothing.sge(0, len) })?),
+        None => end.receive(id, &nothing, 0, len),
+    };
+    let sizes = [0, 1, 8, mtu - 1, mtu, mtu + 1, 64 << 10, 1 << 20];
+    for (n, size) in sizes.into_iter().enumerate() {
+        own.fill(0x55);
+        nothing.fill(0x66);
+        // With memory or without: what comes is longer in any case.
+        post(n as u64, if n % 2 == 0 { 0 } else { 8 })?;
+        let role = u64::from(side.role);
+        source.put(0, &pattern(size as u64 + role, size));
+        side.sync()?;
+        let imm = u32::MAX - u32::try_from(n)?;
+        let operation = Operation::WriteImm { remote: remote + 13, rkey, imm };
+        let half = size / 2;
+        let pieces = [source.sge(0, half), source.sge(half, size - half)];
+        end.succeeds(operation, Data::Gather(if size == 0 { &[] } else { &pieces }))?;
+        let got = one(&end.got)?;
+        let right = got.status == Status::Success && got.opcode == Opcode::ReceivedWrite;
+        ensure!(right && got.imm == Some(imm) && got.id == n as u64, "{size} bytes: {got:?}");
+        ensure!(got.len as usize == size, "{size} bytes came as {}", got.len);
+        ensure!(got.qpn == end.qp.number(), "{size} bytes came for {:#x}", got.qpn);
+        ensure!(own.get(13, size) == pattern(size as u64 + 1 - role, size), "{size}: other bytes");
+        let around = [own.get(0, 13), own.get(13 + size, 16)].concat();
+        ensure!(around == [0x55; 29], "{size} bytes: more was written");
+        ensure!(nothing.get(0, 64) == [0x66; 64], "{size} bytes: the receive's buffer was written");
+        side.sync()?;
+    }
+    // Inline, and in order with messages.
+    let bytes = pattern(9, (end.qp.max_inline() as usize).min(64));
+    for n in 0..30_u64 {
+        post(n, 8)?;
+    }
+    side.sync()?;
+    for n in 0..15_u32 {
+        let operation = Operation::WriteImm { remote, rkey, imm: 2 * n };
+        end.succeeds(operation, Data::Inline(&[&bytes]))?;
+        let data = Data::Gather(&[source.sge(0, 8)]);
+        end.succeeds(Operation::Send { imm: Some(2 * n + 1) }, data)?;
+    }
+    for (n, got) in (0..).zip(good(&end.got, 30)?) {
+        let opcode = if n % 2 == 0 { Opcode::ReceivedWrite } else { Opcode::Receive };
+        ensure!(got.imm == Some(n) && got.opcode == opcode, "number {n}: {got:?}");
+    }
+    side.sync()?;
+    super::rig::silent(&end.got)
+}
+
+/// Without a receive it waits as a message does, and one that is refused leaves the receives alone.
+pub(super) fn write_imm_waits(side: &mut Side<'_>) -> Done {
+    let rig = Rig::open(side)?;
+    let own = rig.buffer(4096)?;
+    let (remote, rkey) = target(side, &own)?;
+    let end = rig.connected(side, &Plan::default())?;
+    if side.role == 0 {
+        let operation = Operation::WriteImm { remote, rkey, imm: 3 };
+        end.post(1, operation, Data::Gather(&[own.sge(64, 8)]))?;
+        super::rig::silent(&end.sent)?;
+        side.sync()?;
+        good(&end.sent, 1)?;
+    } else {
+        super::rig::silent(&end.got)?;
+        side.sync()?;
+        end.receive(2, &own, 128, 0)?;
+        let got = good(&end.got, 1)?;
+        ensure!(got.first().is_some_and(|got| got.imm == Some(3) && got.len == 8), "{got:?}");
+    }
+    side.sync()?;
+    for (at, key) in [(remote + 4090, rkey), (remote, rkey ^ 0x5a5a_5a00)] {
+        let end = rig.connected(side, &Plan::default())?;
+        if side.role == 1 {
+            end.receive(1, &own, 0, 8)?;
+        }
+        side.sync()?;
+        if side.role == 0 {
+            let operation = Operation::WriteImm { remote: at, rkey: key, imm: 4 };
+            let ended = end.ends(operation, Data::Gather(&[own.sge(0, 7)]))?.status;
+            let refused = [Status::RemoteAccess, Status::RemoteInvalid];
+            ensure!(refused.contains(&ended), "at {at:#x} with key {key:#x}: {ended:?}");
+        } else {
+            let got = one(&end.got)?;
+            ensure!(got.status != Status::Success, "a refused write has told: {got:?}");
+        }
+        side.sync()?;
+    }
+    Ok(())
 }
 
 pub(super) fn write_then_send(side: &mut Side<'_>) -> Done {

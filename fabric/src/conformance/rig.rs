@@ -287,7 +287,7 @@ impl End {
         ensure!(end.status == Status::Success, "{operation:x?} ended with {:?}", end.status);
         let opcode = match operation {
             Operation::Send { .. } => Opcode::Send,
-            Operation::Write { .. } => Opcode::Write,
+            Operation::Write { .. } | Operation::WriteImm { .. } => Opcode::Write,
             Operation::Read { .. } => Opcode::Read,
             Operation::FetchAdd { .. } => Opcode::FetchAdd,
             Operation::CompareSwap { .. } => Opcode::CompareSwap,

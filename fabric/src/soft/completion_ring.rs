@@ -37,13 +37,14 @@ const STATUSES: [Status; 11] = [
     Status::RnrRetryExceeded,
     Status::Other(0),
 ];
-const OPCODES: [Opcode; 6] = [
+const OPCODES: [Opcode; 7] = [
     Opcode::Send,
     Opcode::Write,
     Opcode::Read,
     Opcode::FetchAdd,
     Opcode::CompareSwap,
     Opcode::Receive,
+    Opcode::ReceivedWrite,
 ];
 
 const IMM: u64 = 1 << 16;
@@ -237,7 +238,7 @@ mod tests {
         #[test]
         fn an_entry_comes_back(
             id in any::<u64>(),
-            (status, opcode) in (0_usize..10, 0_usize..5),
+            (status, opcode) in (0_usize..10, 0_usize..OPCODES.len()),
             numbers in any::<[u32; 4]>(),
             imm in any::<Option<u32>>(),
             number in any::<u64>(),

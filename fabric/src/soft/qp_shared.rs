@@ -174,7 +174,7 @@ impl QpShared {
 
     /// Reports the end of receive `number`.
     pub(super) fn complete_receive(&self, entry: &Completion, number: u64) {
-        let entry = Completion { opcode: Opcode::Receive, qpn: self.number, ..*entry };
+        let entry = Completion { qpn: self.number, ..*entry };
         self.queues.recv.push(&entry, self.release(number));
     }
 
@@ -196,7 +196,8 @@ impl QpShared {
 
     /// Reports that a receive got nothing.
     pub(super) fn end_receive(&self, receive: &RecvWr, number: u64, status: Status) {
-        let entry = Completion { id: receive.id, status, ..Completion::EMPTY };
+        let opcode = Opcode::Receive;
+        let entry = Completion { id: receive.id, status, opcode, ..Completion::EMPTY };
         self.complete_receive(&entry, number);
     }
 

@@ -22,7 +22,7 @@ use super::qp_shared::QpShared;
 use super::reverse_path::ReversePath;
 use super::slots::{SlotRelease, ring_index};
 use super::wire::{Malformed, REQUEST, Request, low};
-use crate::{Data, PostError, SendWr, Sge, Status};
+use crate::{Data, Operation, PostError, SendWr, Sge, Status};
 
 pub(super) use self::responses::Stop;
 
@@ -168,7 +168,10 @@ impl SendQueue {
         }
         let mut wqe = self.admit(qp, send)?;
         let idle = self.next == self.tail;
-        wqe.ack = qp.ack_to_carry(self.next == self.head);
+        wqe.ack = match wqe.operation {
+            Operation::WriteImm { .. } => None,
+            _ => qp.ack_to_carry(self.next == self.head),
+        };
         wqe.credit_limit = qp.credit_limit();
         let number = self.tail;
         if let Some(place) = self.wqe_mut(number) {

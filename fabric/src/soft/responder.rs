@@ -21,7 +21,7 @@ use super::qp_shared::Turn;
 use super::reverse_path::ReverseRole;
 use super::rq::Taken;
 use super::wire::{REQUEST, RESPONSE, Refusal, Request, Response, low};
-use crate::{Access, Completion, Operation, RecvWr, Status};
+use crate::{Access, Completion, Opcode, Operation, RecvWr, Status};
 
 /// Where the data of a request goes.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,12 @@ enum Place {
     Memory {
         remote: u64,
         rkey: u32,
+    },
+    /// Memory, and the receive that tells of it.
+    Told {
+        remote: u64,
+        rkey: u32,
+        receive: (RecvWr, u64),
     },
     /// Memory, later: the bytes are kept until then.
     Late {
@@ -191,7 +197,10 @@ impl Responder {
     /// The stream is over. A receive whose message will never be whole ends as flushed when the
     /// queue pair is in error, and waits for its next message otherwise.
     pub(super) fn abandon(&mut self) {
-        if let Parse::Body { place: Place::Buffer(receive, number), .. } = self.parse {
+        let Parse::Body { place, .. } = self.parse else { return };
+        if let Place::Buffer(receive, number) | Place::Told { receive: (receive, number), .. } =
+            place
+        {
             self.parse = Parse::START;
             if self.qp.is_error() || !self.qp.receives().put_back(receive) {
                 self.qp.end_receive(&receive, number, Status::Flushed);
@@ -231,8 +240,18 @@ impl Responder {
         }
         let (need, remote, rkey, place) = match request.operation {
             Operation::Send { .. } => {
-                if let Some(place) = self.take(request, until) {
-                    self.begin_body(regions, request, place);
+                if let Some((receive, number)) = self.take(request, until) {
+                    self.begin_body(regions, request, Place::Buffer(receive, number));
+                }
+                return;
+            }
+            Operation::WriteImm { remote, rkey, .. } => {
+                let need = Access::REMOTE_WRITE;
+                if !self.access.has(need) || regions.remote(rkey, remote, len, need).is_none() {
+                    return self.refuse(Refusal::Access, true);
+                }
+                if let Some(receive) = self.take(request, until) {
+                    self.begin_body(regions, request, Place::Told { remote, rkey, receive });
                 }
                 return;
             }
@@ -281,9 +300,14 @@ impl Responder {
     }
 
     /// Takes a receive. `None`: the request waits or was refused.
-    fn take(&mut self, request: Request, until: Option<Instant>) -> Option<Place> {
-        match self.qp.take_receive(request.len) {
-            Ok(Taken::One(receive, number)) => return Some(Place::Buffer(receive, number)),
+    fn take(&mut self, request: Request, until: Option<Instant>) -> Option<(RecvWr, u64)> {
+        let taken = match request.operation {
+            // Its buffer is not used.
+            Operation::WriteImm { .. } => Ok(self.qp.receives().take()),
+            _ => self.qp.take_receive(request.len),
+        };
+        match taken {
+            Ok(Taken::One(receive, number)) => return Some((receive, number)),
             Ok(Taken::Busy) => self.parse = Parse::RnrWait { request, until },
             Ok(Taken::None) => self.stall(request, until),
             Err(why) => self.refuse(why, true),
@@ -329,8 +353,17 @@ impl Responder {
                     Operation::Send { imm } => imm,
                     _ => None,
                 };
-                let (id, len) = (receive.id, request.len);
-                let entry = Completion { id, len, imm, ..Completion::EMPTY };
+                let (id, len, opcode) = (receive.id, request.len, Opcode::Receive);
+                let entry = Completion { id, opcode, len, imm, ..Completion::EMPTY };
+                self.qp.complete_receive(&entry, number);
+            }
+            Place::Told { receive: (receive, number), .. } => {
+                let imm = match request.operation {
+                    Operation::WriteImm { imm, .. } => Some(imm),
+                    _ => None,
+                };
+                let (id, len, opcode) = (receive.id, request.len, Opcode::ReceivedWrite);
+                let entry = Completion { id, opcode, len, imm, ..Completion::EMPTY };
                 self.qp.complete_receive(&entry, number);
             }
             Place::Operand { remote, rkey, operands } => {

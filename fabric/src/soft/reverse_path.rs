@@ -40,7 +40,7 @@ impl ReverseRole {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReversePath {
     pub(super) role: ReverseRole,
-    /// Messages of this connection that were posted (low bits).
+    /// Messages of this connection that were posted, and what else takes a receive (low bits).
     messages: u32,
     /// Requests before this number went on the own stream, or will.
     pub(super) forward_until: u64,
@@ -58,7 +58,7 @@ impl ReversePath {
 
     /// A request was posted.
     pub(super) const fn count(&mut self, operation: &Operation) {
-        if matches!(operation, Operation::Send { .. }) {
+        if matches!(operation, Operation::Send { .. } | Operation::WriteImm { .. }) {
             self.messages = self.messages.wrapping_add(1);
         }
     }

@@ -150,6 +150,7 @@ fn deliver(ctx: &Context, qps: &QpTable, header: &Header, bytes: &[u8]) -> bool 
     let entry = Completion {
         id,
         status,
+        opcode: Opcode::Receive,
         len: narrow(bytes.len()),
         imm: header.imm,
         source_qpn: header.from,

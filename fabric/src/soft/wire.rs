@@ -91,7 +91,7 @@ pub struct Request {
     pub len: u32,
     /// Number of the request on this connection, from 0.
     pub msn: u32,
-    /// Requests of the other direction that are done.
+    /// Requests of the other direction that are done; none with a [`Operation::WriteImm`].
     pub ack: Option<u32>,
     /// Whether its sender waits for the acknowledgement.
     pub want_ack: bool,
@@ -119,6 +119,19 @@ impl Request {
                 (1, imm.unwrap_or(0), u64::from(self.credit_limit))
             }
             Operation::Write { remote, rkey } => (2, rkey, remote),
+            Operation::WriteImm { remote, rkey, imm } => {
+                // In the place of the acknowledgement, which such a request never carries.
+                let first = first(REQUEST_MARK, 6, flags & !HAS_ACK);
+                return bytes([
+                    first,
+                    self.len,
+                    self.msn,
+                    imm,
+                    rkey,
+                    low(remote),
+                    low(remote >> 32),
+                ]);
+            }
             Operation::Read { remote, rkey } => (3, rkey, remote),
             Operation::FetchAdd { remote, rkey, .. } => (4, rkey, remote),
             Operation::CompareSwap { remote, rkey, .. } => (5, rkey, remote),
@@ -137,7 +150,10 @@ impl Request {
         let (kind, flags) = kind_and_flags(first, REQUEST_MARK)?;
         let (rkey, remote) = (word, u64::from(low) | u64::from(high) << 32);
         let imm = flags & HAS_IMM != 0;
-        if flags & !(WANT_ACK | HAS_ACK | HAS_IMM) != 0 || (imm && kind != 1) {
+        if flags & !(WANT_ACK | HAS_ACK | HAS_IMM) != 0
+            || (imm && kind != 1)
+            || (flags & HAS_ACK != 0 && kind == 6)
+        {
             return Err(Malformed::Flags(flags));
         }
         let operation = match kind {
@@ -147,6 +163,7 @@ impl Request {
             3 => Operation::Read { remote, rkey },
             4 => Operation::FetchAdd { remote, rkey, add: 0 },
             5 => Operation::CompareSwap { remote, rkey, compare: 0, swap: 0 },
+            6 => Operation::WriteImm { remote, rkey, imm: ack },
             other => return Err(Malformed::Kind(other)),
         };
         if len > MAX_MESSAGE || (operation.is_atomic() && len != 8) {
@@ -257,6 +274,8 @@ mod tests {
             any::<(Option<u32>, u32)>()
                 .prop_map(|(imm, credit_limit)| (Operation::Send { imm }, credit_limit)),
             memory(|remote, rkey| Operation::Write { remote, rkey }),
+            any::<(u64, u32, u32)>()
+                .prop_map(|(remote, rkey, imm)| (Operation::WriteImm { remote, rkey, imm }, 0)),
             memory(|remote, rkey| Operation::Read { remote, rkey }),
             memory(|remote, rkey| Operation::FetchAdd { remote, rkey, add: 0 }),
             memory(|remote, rkey| Operation::CompareSwap { remote, rkey, compare: 0, swap: 0 }),
@@ -273,12 +292,13 @@ mod tests {
             want_ack in any::<bool>(),
         ) {
             let len = if operation.is_atomic() { 8 } else { len };
+            let ack = ack.filter(|_| !matches!(operation, Operation::WriteImm { .. }));
             let request = Request { operation, credit_limit, len, msn, ack, want_ack };
             prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
 
         #[test]
-        fn what_is_decoded_encodes_to_itself(mut bytes in any::<[u8; REQUEST]>(), kind in 0..7_u8) {
+        fn what_is_decoded_encodes_to_itself(mut bytes in any::<[u8; REQUEST]>(), kind in 0..8_u8) {
             bytes[0..2].copy_from_slice(&REQUEST_MARK.to_le_bytes());
             bytes[2] = kind;
             bytes[3] &= 15;

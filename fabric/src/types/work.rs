@@ -28,6 +28,16 @@ pub enum Operation {
         /// [`crate::Region::rkey`] at the peer.
         rkey: u32,
     },
+    /// A write that uses up the peer's next receive once its data is there. That receive's completion
+    /// ([`Opcode::ReceivedWrite`]) has the number and the length; its buffer is left alone.
+    WriteImm {
+        /// Address at the peer.
+        remote: u64,
+        /// [`crate::Region::rkey`] at the peer.
+        rkey: u32,
+        /// 32 bits beside it.
+        imm: u32,
+    },
     /// A read from remote memory into the (local, writable) data.
     Read {
         /// Address at the peer.
@@ -63,7 +73,7 @@ impl Operation {
     pub(crate) const fn opcode(&self) -> Opcode {
         match self {
             Self::Send { .. } => Opcode::Send,
-            Self::Write { .. } => Opcode::Write,
+            Self::Write { .. } | Self::WriteImm { .. } => Opcode::Write,
             Self::Read { .. } => Opcode::Read,
             Self::FetchAdd { .. } => Opcode::FetchAdd,
             Self::CompareSwap { .. } => Opcode::CompareSwap,
@@ -129,7 +139,8 @@ pub struct SendWr<'a> {
     pub to: Option<UdTarget<'a>>,
 }
 
-/// A receive request. A datagram's first 40 bytes are a GRH (or undefined).
+/// A receive request. A datagram's first 40 bytes are a GRH (or undefined). One of 0 bytes names no
+/// memory: it takes empty messages and writes with immediate data.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr {
     /// Comes back in the completion.
@@ -180,6 +191,8 @@ pub enum Opcode {
     CompareSwap,
     /// A receive.
     Receive,
+    /// A receive that a write with immediate data has used up.
+    ReceivedWrite,
 }
 
 /// The end of a work request. When `status` is not success only `id`, `status`, `qpn` and `vendor`
@@ -192,7 +205,7 @@ pub struct Completion {
     pub status: Status,
     /// What it was.
     pub opcode: Opcode,
-    /// Bytes received (a datagram's with its 40 bytes of GRH).
+    /// Bytes received (a datagram's with its 40 bytes of GRH), or written with immediate data.
     pub len: u32,
     /// Immediate data of a received message.
     pub imm: Option<u32>,

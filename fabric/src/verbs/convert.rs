@@ -77,7 +77,8 @@ fn opcode(number: i32) -> Opcode {
         2 => Opcode::Read,
         3 => Opcode::CompareSwap,
         4 => Opcode::FetchAdd,
-        // Receives have this bit, writes with immediate data too.
+        129 => Opcode::ReceivedWrite,
+        // Receives have this bit.
         number if number & 128 != 0 => Opcode::Receive,
         _ => Opcode::Send,
     }
@@ -107,7 +108,9 @@ pub(super) fn sge(from: &Sge) -> ffi::Sge {
 
 #[inline]
 pub(super) fn receive(id: u64, sge: &mut ffi::Sge) -> ffi::RecvWr {
-    ffi::RecvWr { wr_id: id, next: ptr::null_mut(), sg_list: ptr::from_mut(sge), num_sge: 1 }
+    // Some providers read a length of 0 as 2^31.
+    let num_sge = c_int::from(sge.length != 0);
+    ffi::RecvWr { wr_id: id, next: ptr::null_mut(), sg_list: ptr::from_mut(sge), num_sge }
 }
 
 #[inline]
@@ -136,7 +139,7 @@ mod tests {
         assert_eq!(status(21), Status::Other(21));
         assert_eq!(opcode(0), Opcode::Send);
         assert_eq!(opcode(128), Opcode::Receive);
-        assert_eq!(opcode(129), Opcode::Receive);
+        assert_eq!(opcode(129), Opcode::ReceivedWrite);
     }
 
     #[test]

@@ -368,7 +368,7 @@ constants! {
     c_int: EVENT_DEVICE_FATAL = 8, EVENT_PORT_ACTIVE = 9, EVENT_PORT_ERR = 10;
     c_int: SRQT_XRC = 1;
     c_int: QPT_RC = 2, QPT_UD = 4, QPT_XRC_SEND = 9, QPT_XRC_RECV = 10;
-    c_int: WR_RDMA_WRITE = 0, WR_SEND = 2, WR_SEND_WITH_IMM = 3, WR_RDMA_READ = 4;
+    c_int: WR_RDMA_WRITE = 0, WR_RDMA_WRITE_WITH_IMM = 1, WR_SEND = 2, WR_SEND_WITH_IMM = 3, WR_RDMA_READ = 4;
     c_int: WR_ATOMIC_CMP_AND_SWP = 5, WR_ATOMIC_FETCH_AND_ADD = 6;
     c_uint: SEND_SIGNALED = 2, SEND_INLINE = 8;
     c_uint: WC_WITH_IMM = 2;

@@ -207,6 +207,11 @@ fn set_operation(
             wr.opcode = ffi::WR_RDMA_WRITE;
             wr.wr.rdma = ffi::WrRdma { remote_addr: remote, rkey };
         }
+        Operation::WriteImm { remote, rkey, imm } => {
+            wr.opcode = ffi::WR_RDMA_WRITE_WITH_IMM;
+            wr.imm_data = imm.to_be();
+            wr.wr.rdma = ffi::WrRdma { remote_addr: remote, rkey };
+        }
         Operation::Read { remote, rkey } => {
             wr.opcode = ffi::WR_RDMA_READ;
             wr.wr.rdma = ffi::WrRdma { remote_addr: remote, rkey };

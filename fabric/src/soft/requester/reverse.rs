@@ -10,7 +10,7 @@ use crate::soft::memory::Gather;
 use crate::soft::qp_shared::QpShared;
 use crate::soft::rq::Taken;
 use crate::soft::wire::{REQUEST, Refusal, Request, low};
-use crate::{Completion, Data, Operation, Status};
+use crate::{Completion, Data, Opcode, Operation, Status};
 
 impl SendQueue {
     /// Whether a request may use the reverse path.
@@ -83,7 +83,8 @@ pub(super) fn deliver(qp: &QpShared, request: &Request, bytes: &[u8]) -> Result<
     span.fill(bytes);
     drop(span);
     let (status, len) = (Status::Success, request.len);
-    let entry = Completion { id: receive.id, status, len, imm, ..Completion::EMPTY };
+    let opcode = Opcode::Receive;
+    let entry = Completion { id: receive.id, status, opcode, len, imm, ..Completion::EMPTY };
     qp.complete_receive(&entry, number);
     qp.request_done();
     qp.next_msn.store(request.msn.wrapping_add(1), Relaxed);

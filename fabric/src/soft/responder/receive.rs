@@ -122,7 +122,7 @@ impl Responder {
                 part.len = part.len.min(narrow(done + len));
                 regions.local_from(&part, done, true)
             }
-            Place::Memory { remote, rkey } => {
+            Place::Memory { remote, rkey } | Place::Told { remote, rkey, .. } => {
                 let at = remote.checked_add(done as u64)?;
                 regions.remote(rkey, at, len, Access::REMOTE_WRITE)
             }
@@ -185,6 +185,10 @@ impl Responder {
             Place::Buffer(receive, number) => {
                 self.qp.end_receive(&receive, number, Status::LocalProtection);
                 self.refuse(Refusal::Operation, true);
+            }
+            Place::Told { receive: (receive, number), .. } => {
+                self.qp.end_receive(&receive, number, Status::LocalProtection);
+                self.refuse(Refusal::Access, true);
             }
             _ => self.refuse(Refusal::Access, true),
         }

@@ -216,6 +216,7 @@ fn constants(facts: &mut Vec<Fact>) {
         QpState::Rtr as i32 => "IBV_QPS_RTR", QpState::Rts as i32 => "IBV_QPS_RTS",
         QpState::Error as i32 => "IBV_QPS_ERR",
         ffi::WR_RDMA_WRITE => "IBV_WR_RDMA_WRITE", ffi::WR_SEND => "IBV_WR_SEND",
+        ffi::WR_RDMA_WRITE_WITH_IMM => "IBV_WR_RDMA_WRITE_WITH_IMM",
         ffi::WR_SEND_WITH_IMM => "IBV_WR_SEND_WITH_IMM", ffi::WR_RDMA_READ => "IBV_WR_RDMA_READ",
         ffi::WR_ATOMIC_CMP_AND_SWP => "IBV_WR_ATOMIC_CMP_AND_SWP",
         ffi::WR_ATOMIC_FETCH_AND_ADD => "IBV_WR_ATOMIC_FETCH_AND_ADD",
@@ -231,7 +232,7 @@ fn constants(facts: &mut Vec<Fact>) {
         5 => "IBV_WC_WR_FLUSH_ERR", 9 => "IBV_WC_REM_INV_REQ_ERR", 10 => "IBV_WC_REM_ACCESS_ERR",
         11 => "IBV_WC_REM_OP_ERR", 12 => "IBV_WC_RETRY_EXC_ERR", 13 => "IBV_WC_RNR_RETRY_EXC_ERR",
         1 => "IBV_WC_RDMA_WRITE", 2 => "IBV_WC_RDMA_READ", 4 => "IBV_WC_FETCH_ADD",
-        128 => "IBV_WC_RECV",
+        128 => "IBV_WC_RECV", 129 => "IBV_WC_RECV_RDMA_WITH_IMM",
         Mtu::B256 as i32 => "IBV_MTU_256", Mtu::B4096 as i32 => "IBV_MTU_4096",
         // The same bits as `Access`.
         1 => "IBV_ACCESS_LOCAL_WRITE", 2 => "IBV_ACCESS_REMOTE_WRITE", 4 => "IBV_ACCESS_REMOTE_READ",

@@ -8,5 +8,6 @@ pub(crate) mod pool;
 pub(crate) mod refusals;
 pub(crate) mod regions;
 pub(crate) mod registrar;
+pub(crate) mod ring;
 pub(crate) mod uses;
 pub(crate) mod watch;
