@@ -7,23 +7,36 @@ use std::collections::HashMap;
 
 use super::merge::Slice;
 
-/// Sorts slices by time and ends each with the one that it begins in, at the latest. Each takes a
-/// nanosecond at least: arrows need a slice around their ends.
+/// What rounding makes of times that are one: so many nanoseconds at most.
+const ROUNDING: u64 = 4;
+
+/// Sorts slices by time and ends each with the one that it begins in, at the latest. One that a later
+/// slice only touches ends where that begins. Each takes a nanosecond at least: arrows need a slice
+/// around their ends.
 pub(super) fn nest(slices: &mut [Slice]) {
     for slice in slices.iter_mut().filter(|slice| !slice.instant) {
         slice.span = slice.span.max(1);
     }
     // Of those that begin together, the longest is around the others.
     slices.sort_by_key(|slice| (slice.at, Reverse(slice.span)));
-    // Ends of the slices around a moment of a thread, the innermost last.
-    let mut around: HashMap<(u32, u8), Vec<u64>> = HashMap::new();
-    for slice in slices.iter_mut().filter(|slice| !slice.instant) {
-        let ends = around.entry((slice.rank, slice.thread)).or_default();
-        while ends.pop_if(|end| *end <= slice.at).is_some() {}
-        let end = slice.at.saturating_add(slice.span);
-        let end = ends.last().map_or(end, |outer| end.min(*outer));
-        slice.span = end - slice.at;
-        ends.push(end);
+    // Slices around a moment of a thread, and where they end, the innermost last.
+    let mut around: HashMap<(u32, u8), Vec<(usize, u64)>> = HashMap::new();
+    for number in 0..slices.len() {
+        let Slice { rank, thread, at, span, instant, .. } = slices[number];
+        if instant {
+            continue;
+        }
+        let outer = around.entry((rank, thread)).or_default();
+        while outer.pop_if(|(_, end)| *end <= at).is_some() {}
+        let end = at.saturating_add(span);
+        while let Some((touched, _)) =
+            outer.pop_if(|(_, last)| *last < end && *last - at <= ROUNDING)
+        {
+            slices[touched].span = at - slices[touched].at;
+        }
+        let end = outer.last().map_or(end, |(_, last)| end.min(*last));
+        slices[number].span = end - at;
+        outer.push((number, end));
     }
 }
 
@@ -48,7 +61,10 @@ mod tests {
     fn a_slice_ends_with_the_one_around_it() {
         let one = |at, span| (0, at, span, false);
         assert_eq!(nested(&[one(10, 0), one(10, 5)]), [(10, 5), (10, 1)], "the longer is around");
-        assert_eq!(nested(&[one(10, 6), one(15, 5)]), [(10, 6), (15, 1)], "over the end");
+        assert_eq!(nested(&[one(10, 9), one(14, 9)]), [(10, 9), (14, 5)], "over the end");
+        assert_eq!(nested(&[one(10, 6), one(15, 5)]), [(10, 5), (15, 5)], "by rounding");
+        let inside = [one(10, 9), one(12, 7), one(17, 5)];
+        assert_eq!(nested(&inside), [(10, 7), (12, 5), (17, 5)], "by rounding, both");
         assert_eq!(nested(&[one(10, 5), one(15, 5)]), [(10, 5), (15, 5)], "apart");
         assert_eq!(nested(&[one(10, 6), (1, 15, 5, false)]), [(10, 6), (15, 5)], "two threads");
         assert_eq!(nested(&[one(10, 5), (0, 12, 0, true)]), [(10, 5), (12, 0)], "a moment");

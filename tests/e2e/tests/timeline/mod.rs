@@ -46,7 +46,9 @@ impl Timeline {
         let stated = self.whole["otherData"]["clocks apart by at most (us)"].as_f64();
         let error = stated.expect("the error is stated");
         assert!(error < 1e6, "clocks are known to {error} us");
-        let mut slices: BTreeMap<((u64, u64), &str), Vec<(f64, f64)>> = BTreeMap::new();
+        // By thread and category: from when to when.
+        type Slices<'a> = BTreeMap<((u64, u64), &'a str), Vec<(f64, f64)>>;
+        let mut slices = Slices::new();
         for slice in self.events.iter().filter(|event| event["ph"] == "X") {
             let [begin, span] = ["ts", "dur"].map(|name| slice[name].as_f64().expect("a time"));
             let category = slice["cat"].as_str().unwrap_or_default();
