@@ -72,8 +72,8 @@ pub(super) fn timeline(slots: &[Option<Slot>]) -> Timeline {
             result.slices.extend(slice(rank, record, begin, &names, text));
         }
     }
-    arrows(ranks, begin, &mut result);
     nest(&mut result.slices);
+    arrows(ranks, begin, &mut result);
     result
 }
 
@@ -143,25 +143,28 @@ fn slice(
     Some(Slice { rank, thread, at, span, instant, category, name, about })
 }
 
-/// Joins what was sent with what was handled.
+/// Joins what was sent with what was handled, in the slices that were drawn of both.
 fn arrows<'a, I: Iterator<Item = (u32, &'a Slot)>>(
     ranks: impl Fn() -> I,
     begin: u64,
     result: &mut Timeline,
 ) {
-    let mut sent: HashMap<Way, BTreeMap<u32, &Record>> = HashMap::new();
+    let drawn = Drawn::of(&result.slices, begin);
+    let mut sent: HashMap<Way, BTreeMap<u32, Record>> = HashMap::new();
     for (rank, slot) in ranks() {
         for record in slot.records.iter().filter(|record| record.kind == Kind::Sent) {
             let way = (rank, record.peer, record.flavor & REPLY != 0);
-            sent.entry(way).or_default().insert(record.ordinal, record);
+            sent.entry(way).or_default().insert(record.ordinal, drawn.cut(rank, record, "send"));
         }
     }
+    let mut found = Vec::new();
     for (rank, slot) in ranks() {
         for record in slot.records.iter().filter(|record| record.kind == Kind::Handled) {
+            let record = drawn.cut(rank, record, "handler");
             let reply = record.flavor & REPLY != 0;
             let of_way = sent.get(&(record.peer, rank, reply));
             let before = of_way.and_then(|all| all.range(..=record.ordinal).next_back());
-            let sender = before.map(|(_, sender)| *sender).filter(|sender| fits(sender, record));
+            let sender = before.map(|(_, sender)| sender).filter(|sender| fits(sender, &record));
             let Some(sender) = sender else {
                 result.loose += 1;
                 continue;
@@ -169,12 +172,40 @@ fn arrows<'a, I: Iterator<Item = (u32, &'a Slot)>>(
             // Inside both slices, and forward.
             let start = record.at.clamp(sender.at, sender.at + sender.span);
             let end = start.clamp(record.at, record.at + record.span);
-            result.arrows.push(Arrow {
+            found.push(Arrow {
                 from: (record.peer, sender.thread, start.saturating_sub(begin)),
                 to: (rank, record.thread, end.saturating_sub(begin)),
                 reply,
             });
         }
+    }
+    result.arrows = found;
+}
+
+/// How long slices are drawn, by rank, thread, begin and category. What a thread does while it sends
+/// ends the handler that it is in, so a slice may be drawn shorter than its record.
+struct Drawn {
+    begin: u64,
+    spans: HashMap<(u32, u8, u64, &'static str), u64>,
+}
+
+impl Drawn {
+    fn of(slices: &[Slice], begin: u64) -> Self {
+        let mut spans = HashMap::new();
+        for slice in slices.iter().filter(|slice| !slice.instant) {
+            let span: &mut u64 = spans
+                .entry((slice.rank, slice.thread, slice.at, slice.category))
+                .or_insert(slice.span);
+            *span = slice.span.max(*span);
+        }
+        Self { begin, spans }
+    }
+
+    /// A record as it is drawn.
+    fn cut(&self, rank: u32, record: &Record, category: &'static str) -> Record {
+        let key = (rank, record.thread, record.at.saturating_sub(self.begin), category);
+        let span = self.spans.get(&key).copied().unwrap_or(record.span);
+        Record { span, ..*record }
     }
 }
 
@@ -232,6 +263,18 @@ mod tests {
             let merged = timeline(&[slot(vec![sent]), slot(vec![other])]);
             assert_eq!((merged.arrows.len(), merged.loose), (0, 1), "{other:?}");
         }
+    }
+
+    #[test]
+    fn an_arrow_begins_in_what_is_drawn_of_its_message() {
+        // The handler in which the message is sent ends while it is sent.
+        let handler = Record { span: 50, ..message(Kind::Handled, 1_000, 1, 0, 1) };
+        let sent = Record { span: 400, ..message(Kind::Sent, 1_020, 1, 0, 1) };
+        let there = Record { span: 100, ..message(Kind::Handled, 1_300, 0, 0, 1) };
+        let merged = timeline(&[slot(vec![handler, sent]), slot(vec![there])]);
+        assert_eq!((merged.slices[1].at, merged.slices[1].span), (20, 30), "cut");
+        let arrow = merged.arrows[0];
+        assert_eq!((arrow.from, arrow.to), ((0, 0, 50), (1, 0, 300)));
     }
 
     #[test]

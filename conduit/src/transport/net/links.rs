@@ -7,7 +7,7 @@ use fabric::Address;
 
 use super::connect::{Failure, Numbers, Peers as Handshake};
 use super::context::NetContext;
-use super::flow::ring::NUMBERS as RING_NUMBERS;
+use super::flow::volume::NUMBERS as RING_NUMBERS;
 use super::peer::{Peer, Phase};
 use super::peer_addresses::PeerAddresses;
 use super::xrc::NUMBERS;

@@ -196,7 +196,7 @@ impl Peer {
 
     /// Queue pair numbers, in the order that both ends keep: for each connection the main one, then
     /// that of requests. Where connections are shared, three for each ([`super::xrc::NUMBERS`]).
-    /// Behind all of them what is to be known of rings ([`super::flow::ring::NUMBERS`]).
+    /// Behind all of them what is to be known of rings ([`super::flow::volume::NUMBERS`]).
     pub(super) fn numbers(&self) -> Vec<u32> {
         let mut numbers = Vec::new();
         self.connections

@@ -90,7 +90,7 @@ impl Timeline {
         let at = event["ts"].as_f64().unwrap_or_default();
         let near = |one: &&Value| {
             (&one["pid"], &one["tid"]) == (&event["pid"], &event["tid"])
-                && one["ts"].as_f64().is_some_and(|ts| (ts - at).abs() < 100.0)
+                && one["ts"].as_f64().is_some_and(|ts| (ts - at).abs() < 1000.0)
         };
         let all: Vec<String> = self.events.iter().filter(near).map(Value::to_string).collect();
         all.join("\n")
@@ -132,7 +132,8 @@ impl Timeline {
                 let at = end["ts"].as_f64().expect("a time");
                 let around =
                     |(begin, over): &(f64, f64)| *begin <= at + 0.002 && at <= *over + 0.002;
-                assert!(slices[&place(end)].iter().any(around), "{end} is in no slice");
+                let near = || self.near(end);
+                assert!(slices[&place(end)].iter().any(around), "{end} is in no slice: {}", near());
             }
         }
     }

@@ -208,6 +208,9 @@ impl<'a> Receiver<'a> {
         sink: &S,
         what: Poll,
     ) -> Result<(), Error> {
+        if completion.opcode == Opcode::ReceivedWrite {
+            return self.written(rail, completion, sink, what);
+        }
         let index = u32::try_from(completion.id).ok();
         let buffer = index.and_then(|index| self.0.buffers.pool.reclaim(index));
         if completion.status != Status::Success {
@@ -219,9 +222,6 @@ impl<'a> Receiver<'a> {
             qpn: completion.qpn,
             rail: u32::try_from(rail).unwrap_or(u32::MAX),
         };
-        if completion.opcode == Opcode::ReceivedWrite {
-            return self.written(buffer, info, sink, what);
-        }
         let recv_qp = self.recv_qp(header::source_of(info.imm).into(), SOURCES, info)?;
         let Some(buffer) = buffer else {
             return Err(self.malformed(recv_qp.peer.rank, "a receive that was never posted"));
@@ -237,7 +237,7 @@ impl<'a> Receiver<'a> {
     }
 
     #[cold]
-    fn failed_receive(
+    pub(super) fn failed_receive(
         self,
         rail: usize,
         completion: &Completion,
@@ -259,6 +259,20 @@ impl<'a> Receiver<'a> {
         })
     }
 
+    /// A rank whose message it is, with the place of the connection that it came through.
+    #[inline(always)]
+    fn owner(self, rank: u32, info: RecvInfo) -> Option<(&'a Peer, usize)> {
+        let peer = self.0.peers.get(Rank(rank))?;
+        Some((peer, peer.connection_of(info.rail as usize, info.qpn)?))
+    }
+
+    /// In a job of more ranks the number stands for several.
+    #[cold]
+    fn other_owner(self, source: u32, sources: u32, info: RecvInfo) -> Option<(&'a Peer, usize)> {
+        let mut others = (source..self.0.members.size).step_by(sources as usize).skip(1);
+        others.find_map(|rank| self.owner(rank, info))
+    }
+
     /// Whose message it is: the sender must own the far end of the queue pair that it came through.
     /// `source`: its rank modulo `sources`.
     #[inline(always)]
@@ -269,13 +283,10 @@ impl<'a> Receiver<'a> {
         info: RecvInfo,
     ) -> Result<RecvQp<'a>, Error> {
         let qpn = info.qpn;
-        let owner = |rank| {
-            let peer = self.0.peers.get(Rank(rank))?;
-            Some((peer, peer.connection_of(info.rail as usize, qpn)?))
+        let found = match self.owner(source, info) {
+            None => self.other_owner(source, sources, info),
+            found => found,
         };
-        // In a job of more ranks the number stands for several.
-        let others = || (source..self.0.members.size).step_by(sources as usize).skip(1);
-        let found = owner(source).or_else(|| others().find_map(owner));
         let Some((peer, index)) = found else { return Err(self.unconnected(Rank(source), qpn)) };
         peer.use_it();
         if !peer.is_open() {

@@ -9,16 +9,13 @@ use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
 use fabric::Device;
 
-use super::volume::{Geometry, Owner, Place, Writer, Wrong};
+use super::volume::{Geometry, NUMBERS, Owner, Place, Writer, Wrong};
 use crate::sys::atomic::{AtomicU32, Ordering};
 use crate::transport::net::credits::Account;
 use crate::transport::net::error::Error;
 use crate::transport::net::memory::ring::RingMemory;
 
-/// Numbers of 24 bits that a rank tells a peer of a ring: two for the page of its address, two for
-/// its key.
-pub(crate) const NUMBERS: usize = 4;
-/// In each of them, so that none is 0, and bits beside it.
+/// In each number that a rank tells a peer of a ring, so that none is 0, and bits beside it.
 const MARK: u32 = 1 << 23;
 const BITS: u32 = 23;
 /// Rings begin at pages.

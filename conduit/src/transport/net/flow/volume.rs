@@ -19,6 +19,10 @@ const LEAST_UNIT: u64 = 64;
 pub(crate) const MOST_LONGEST: u64 = 64;
 pub(crate) const LEAST_LONGEST: u64 = 2;
 
+/// Numbers of 24 bits that a rank tells a peer of a ring: two for the page of its address, two for
+/// its key.
+pub(crate) const NUMBERS: usize = 4;
+
 /// A ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {

@@ -9,8 +9,7 @@ use super::Error;
 use crate::transport::net::am::header::{BUFFER_LEN, PREFIX};
 use crate::transport::net::connect::MAX_NUMBERS;
 use crate::transport::net::flow::Limits;
-use crate::transport::net::flow::ring::NUMBERS;
-use crate::transport::net::flow::volume::Geometry;
+use crate::transport::net::flow::volume::{Geometry, NUMBERS};
 
 /// Documented default of `GASNET_AM_CREDITS_TOTAL` in large jobs.
 const DEFAULT_CREDITS: u64 = 256;
