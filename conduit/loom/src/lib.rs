@@ -20,7 +20,7 @@ pub mod node_shm {
 /// What the files import from their crate.
 mod sys {
     pub(crate) mod atomic {
-        pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+        pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
     }
 
     /// A hint to the processor: nothing to model.
@@ -46,6 +46,8 @@ mod transport {
 mod credits;
 #[path = "../../src/transport/net/lockfree.rs"]
 mod lockfree;
+#[path = "../../src/transport/net/flow/volume.rs"]
+mod volume;
 
 /// Structures in shared memory. What is not atomic in a slot is a cell of loom, which sees two
 /// threads in it at once.

@@ -6,6 +6,7 @@ use loom::thread;
 use crate::credits::{Account, Carried, Permits};
 use crate::lockfree::{AppendTable, IndexStack, Mailbox};
 use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::volume::{Geometry, Owner, Writer};
 
 /// Every order with at most four preemptions: more take minutes.
 fn check(model: impl Fn() + Sync + Send + 'static) {
@@ -212,5 +213,21 @@ fn a_mailbox_loses_no_reason() {
         serve();
         assert_eq!((seen, served), (3, woken), "a caller is in the mailbox once for each wake-up");
         assert!(!mailbox.put(1, 1), "given before");
+    });
+}
+
+/// Two threads end requests that follow each other: both places are given back, each once.
+#[test]
+fn places_are_given_back_whoever_ends_first() {
+    check(|| {
+        let ring = Geometry::of(1 << 17, 65_544);
+        let owner = Arc::new(Owner::new(ring, 2));
+        let mut writer = Writer::new(ring, 2);
+        let places = [writer.take(10).unwrap(), writer.take(5000).unwrap()];
+        let [one, other] = places.map(|place| {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || owner.ended(place).unwrap())
+        });
+        assert_eq!(one.join().unwrap() + other.join().unwrap(), 2);
     });
 }

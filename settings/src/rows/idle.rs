@@ -95,9 +95,6 @@ group! { FOREIGN "Names of other launchers and wrapper scripts" {
         GASNET_AM_DOMAIN_POLL_MASK("255") =>
         "Communication domains of the conduit for Cray Gemini and Aries.",
         "all threads of a rank share its queues";
-    Refused GASNET_NETWORKDEPTH GASNET_NETWORKDEPTH_SPACE =>
-        "Buffers, and bytes of requests, for each peer of the conduit for Cray Gemini and Aries.",
-        "set GASNET_NETWORKDEPTH_PP and GASNET_AM_CREDITS_PP, which count operations and requests";
     Refused GASNET_GNI_NUM_PD =>
         "Operations in flight of the conduit for Cray Gemini and Aries.",
         "set GASNET_NETWORKDEPTH_TOTAL";

@@ -7,7 +7,7 @@ use super::*;
 const OR_AUTOMATIC: Kind = Int { min: -1, max: i64::MAX };
 
 /// How credits are shared out.
-const FLOW: Kind = Enum(&["static", "dynamic"]);
+const FLOW: Kind = Enum(&["static", "dynamic", "volume"]);
 
 /// Bytes; no letter means KB.
 const KILOBYTES: Kind = Size { unit: 1 << 10, min: 0, max: i64::MAX };
@@ -40,7 +40,9 @@ group! { LIMITS "Protocol limits and resources" {
         "Operations in flight to each peer.";
     GASNET_NETWORKDEPTH_TOTAL: COUNT, Value("255"), aliases(&["GASNET_OP_OUST_LIMIT"]) =>
         "Operations in flight in all; 0 means as many as are possible.";
-    GASNET_AM_CREDITS_PP: POSITIVE, Value("12"), aliases(&["GASNET_AM_OUST_PP"]) =>
+    GASNET_AM_CREDITS_PP: POSITIVE,
+        Computed("12, and 64 with GASNET_AM_FLOW_CONTROL=volume"),
+        aliases(&["GASNET_AM_OUST_PP", "GASNET_NETWORKDEPTH"]) =>
         "Requests without a reply to each peer.";
     GASNET_AM_CREDITS_TOTAL: COUNT,
         Computed("the least of 256 and (ranks - 1) * GASNET_AM_CREDITS_PP"),
@@ -50,8 +52,13 @@ group! { LIMITS "Protocol limits and resources" {
         "Credits that a receiver may hold back; less than GASNET_AM_CREDITS_PP, at most 255.";
     GASNET_AM_FLOW_CONTROL: FLOW, Value("static") =>
         "How requests are kept from overrunning a rank: each peer has the same number of credits \
-         (static), or credits move to the peers that use them (dynamic, with shared receive \
-         queues).";
+         (static), credits move to the peers that use them (dynamic), or each peer has a number of \
+         bytes, which it writes requests into (volume). The last two need shared receive queues; \
+         with volume connections are not shared (GASNET_USE_XRC).";
+    GASNET_NETWORKDEPTH_SPACE: BYTES, Value("256K") =>
+        "Bytes of requests to each peer with GASNET_AM_FLOW_CONTROL=volume: memory that each rank \
+         has for each connected peer. From 2 to 64 of the longest requests (64 KB and 8 bytes, \
+         less by scripts/install --max-medium); with fewer than 4 more acks are sent.";
     GASNET_AM_CREDITS_MIN: POSITIVE, Value("1"), aliases(&["GASNET_PORTAL_CRED_PER_NODE"]) =>
         "Credits that each peer keeps where they move.";
     GASNET_AM_CREDITS_MAX: POSITIVE, Value("400"), aliases(&["GASNET_PORTAL_MAX_CRED_PER_NODE"]) =>

@@ -93,7 +93,8 @@ const MOST_AT_ONCE: u32 = 64;
 /// | 11-13 | credits that its sender lends more |
 /// | 14 | an epoch of its sender has ended |
 ///
-/// All but the first are of `flow`.
+/// All but the first are of `flow`. Where requests are written into rings, bits 8-15 are how many of
+/// the receiver's oldest requests are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Carried(pub(crate) u16);
 
@@ -119,6 +120,15 @@ impl Carried {
         self.0 >> 14 & 1 == 1
     }
 
+    pub(crate) const fn with_places(returned: u8, places: u8) -> Self {
+        Self(returned as u16 | (places as u16) << 8)
+    }
+
+    /// Of the receiver's requests, so many more that are done.
+    pub(crate) const fn places(self) -> u32 {
+        (self.0 >> 8) as u32
+    }
+
     /// Whether there is more than returned credits.
     pub(crate) const fn moves(self) -> bool {
         self.0 >> 8 != 0
@@ -126,9 +136,14 @@ impl Carried {
 }
 
 /// What waits for the next message to a peer: credits to return (bits 0-15), to lend (16-23), to
-/// ask for (24-26), and that an epoch has ended (31).
+/// ask for (24-26), and that an epoch has ended (31). Where requests are written into rings: credits
+/// to return, and places to give back (16-31).
 #[derive(Debug, Default)]
-struct Outbox(AtomicU32);
+struct Outbox {
+    word: AtomicU32,
+    /// The peer writes requests into a ring.
+    places: bool,
+}
 
 impl Outbox {
     const LENT: u32 = 16;
@@ -141,30 +156,51 @@ impl Outbox {
 
     #[inline]
     fn take(&self) -> Carried {
-        if self.0.load(Ordering::Relaxed) == 0 {
+        if self.word.load(Ordering::Relaxed) == 0 {
             return Carried(0);
         }
-        let word = self.0.swap(0, Ordering::AcqRel);
+        let word = self.word.swap(0, Ordering::AcqRel);
+        if self.places {
+            return self.with_places(word);
+        }
         let (banked, lent) = (Self::banked(word), word >> Self::LENT & 0xff);
         let (back, granted) = (banked.min(u32::from(u8::MAX)), lent.min(7));
         let rest = (banked - back) + ((lent - granted) << Self::LENT);
         if rest != 0 {
-            self.0.fetch_add(rest, Ordering::AcqRel);
+            self.word.fetch_add(rest, Ordering::AcqRel);
         }
         let back = u8::try_from(back).unwrap_or(u8::MAX);
         Carried::of(back, word >> Self::WANTED, granted, word & Self::EPOCH != 0)
     }
 
+    /// As much of what waits as a message carries.
+    fn with_places(&self, word: u32) -> Carried {
+        let most = u32::from(u8::MAX);
+        let (back, places) = (Self::banked(word).min(most), (word >> Self::LENT).min(most));
+        let rest = word - (back | places << Self::LENT);
+        if rest != 0 {
+            self.word.fetch_add(rest, Ordering::AcqRel);
+        }
+        let narrow = |number| u8::try_from(number).unwrap_or(u8::MAX);
+        Carried::with_places(narrow(back), narrow(places))
+    }
+
     fn put_back(&self, carried: Carried) {
-        self.0.fetch_add(carried.returned() + (carried.granted() << Self::LENT), Ordering::AcqRel);
+        if self.places {
+            let word = carried.returned() | carried.places() << Self::LENT;
+            self.word.fetch_add(word, Ordering::AcqRel);
+            return;
+        }
+        self.word
+            .fetch_add(carried.returned() + (carried.granted() << Self::LENT), Ordering::AcqRel);
         self.want(carried.wanted());
         if carried.epoch() {
-            self.0.fetch_or(Self::EPOCH, Ordering::AcqRel);
+            self.word.fetch_or(Self::EPOCH, Ordering::AcqRel);
         }
     }
 
     fn want(&self, count: u32) {
-        self.0.fetch_or((count & 7) << Self::WANTED, Ordering::AcqRel);
+        self.word.fetch_or((count & 7) << Self::WANTED, Ordering::AcqRel);
     }
 }
 
@@ -200,6 +236,21 @@ impl Account {
         let supply = Supply::new(first, credits);
         let available = AtomicU32::new(supply.made());
         Self { available, outbox: Outbox::default(), supply, slack }
+    }
+
+    /// The peer writes requests into a ring.
+    pub(crate) fn with_ring(self) -> Self {
+        Self { outbox: Outbox { places: true, ..self.outbox }, ..self }
+    }
+
+    /// So many places of the ring can be given back.
+    pub(crate) fn free_places(&self, count: u32) {
+        self.outbox.word.fetch_add(count << Outbox::LENT, Ordering::AcqRel);
+    }
+
+    /// Places that wait to be given back.
+    pub(crate) fn free(&self) -> u32 {
+        self.outbox.word.load(Ordering::Acquire) >> Outbox::LENT
     }
 
     /// More credits may be used, which [`Supply::more`] of this account has counted.
@@ -273,18 +324,18 @@ impl Account {
 
     /// The next message lends the peer so many credits more, at most seven.
     pub(crate) fn lend(&self, count: u32) {
-        self.outbox.0.fetch_add((count & 7) << Outbox::LENT, Ordering::AcqRel);
+        self.outbox.word.fetch_add((count & 7) << Outbox::LENT, Ordering::AcqRel);
     }
 
     /// Credits that the next messages lend.
     #[cfg(test)]
     pub(crate) fn lending(&self) -> u32 {
-        self.outbox.0.load(Ordering::Acquire) >> Outbox::LENT & 0xff
+        self.outbox.word.load(Ordering::Acquire) >> Outbox::LENT & 0xff
     }
 
     /// The next message asks for so many credits more, at most seven. `false`: it does already.
     pub(crate) fn want(&self, count: u32) -> bool {
-        let wants = self.outbox.0.load(Ordering::Relaxed) >> Outbox::WANTED & 7;
+        let wants = self.outbox.word.load(Ordering::Relaxed) >> Outbox::WANTED & 7;
         if wants == 0 {
             self.outbox.want(count);
         }
@@ -293,13 +344,13 @@ impl Account {
 
     /// The next message says that an epoch has ended.
     pub(crate) fn tell_epoch(&self) {
-        self.outbox.0.fetch_or(Outbox::EPOCH, Ordering::AcqRel);
+        self.outbox.word.fetch_or(Outbox::EPOCH, Ordering::AcqRel);
     }
 
     /// A request was handled and not answered. Whether an ack is due.
     #[inline]
     pub(crate) fn bank(&self) -> bool {
-        Outbox::banked(self.outbox.0.fetch_add(1, Ordering::AcqRel)) >= self.slack
+        Outbox::banked(self.outbox.word.fetch_add(1, Ordering::AcqRel)) >= self.slack
     }
 
     /// Whether more is banked than may be.
@@ -309,7 +360,7 @@ impl Account {
 
     /// Credits of the peer that wait here.
     pub(crate) fn banked(&self) -> u32 {
-        Outbox::banked(self.outbox.0.load(Ordering::Acquire))
+        Outbox::banked(self.outbox.word.load(Ordering::Acquire))
     }
 }
 

@@ -7,6 +7,7 @@ use fabric::Address;
 
 use super::connect::{Failure, Numbers, Peers as Handshake};
 use super::context::NetContext;
+use super::flow::volume::NUMBERS as RING_NUMBERS;
 use super::peer::{Peer, Phase};
 use super::peer_addresses::PeerAddresses;
 use super::xrc::NUMBERS;
@@ -53,9 +54,12 @@ impl Handshake for Links {
 }
 
 impl Links {
-    /// Numbers that the ranks of a pair tell each other: of queue pairs, and of receive queues.
+    /// Numbers that the ranks of a pair tell each other: of queue pairs, of receive queues, and of
+    /// rings.
     pub(super) fn count(&self) -> usize {
         let numbers = if self.context.xrc.is_some() { NUMBERS } else { 1 };
-        self.context.plan.queue_pairs() * numbers
+        let rings = self.context.plan.sizes.volume.map_or(0, |_| RING_NUMBERS);
+        let plan = &self.context.plan;
+        plan.queue_pairs() * numbers + plan.connections.len() * rings
     }
 }

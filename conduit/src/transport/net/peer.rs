@@ -10,6 +10,7 @@ use fabric::{PostError, QueuePair};
 
 use super::credits::{Account, Permits};
 use super::flow::bank::Borrowed;
+use super::flow::ring::Rings;
 use super::lockfree::AppendTable;
 use super::xrc::Link;
 
@@ -74,6 +75,8 @@ pub(super) struct Connection {
     pub(super) ack_pending: AtomicBool,
     /// Where credits move: what this rank borrows over the connection.
     pub(super) borrowed: Option<Box<Borrowed>>,
+    /// Where requests are written into rings.
+    pub(super) rings: Option<Box<Rings>>,
 }
 
 impl Connection {
@@ -193,12 +196,15 @@ impl Peer {
 
     /// Queue pair numbers, in the order that both ends keep: for each connection the main one, then
     /// that of requests. Where connections are shared, three for each ([`super::xrc::NUMBERS`]).
+    /// Behind all of them what is to be known of rings ([`super::flow::volume::NUMBERS`]).
     pub(super) fn numbers(&self) -> Vec<u32> {
         let mut numbers = Vec::new();
         self.connections
             .iter()
             .flat_map(Connection::send_qps)
             .for_each(|send_qp| send_qp.numbers(&mut numbers));
+        let rings = self.connections.iter().filter_map(|connection| connection.rings.as_deref());
+        numbers.extend(rings.flat_map(Rings::numbers));
         numbers
     }
 }

@@ -12,7 +12,7 @@ use super::records;
 use super::settings::{Agreement, ConnectWays};
 
 /// Bytes of a rank's record, and of that of a further rail: as many as any takes.
-const RECORD: usize = 71;
+const RECORD: usize = 76;
 const RAIL: usize = 26;
 
 /// What a rank says of shared connections (`xrc.rs`). Those that say the same share theirs.

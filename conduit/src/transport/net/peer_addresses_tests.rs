@@ -9,7 +9,17 @@ use crate::transport::net::settings::ConnectWays;
 fn agreement(rails: u16) -> Agreement {
     let (credits, ways) = (12, ConnectWays::default());
     let (srq, fenced) = (false, false);
-    Agreement { moving: 0, rails, queue_pairs: rails, credits, srq, fenced, buffer: 16, ways }
+    Agreement {
+        moving: 0,
+        volume: 0,
+        rails,
+        queue_pairs: rails,
+        credits,
+        srq,
+        fenced,
+        buffer: 16,
+        ways,
+    }
 }
 
 /// An introduction whose parts are told by the rank and the rail.
@@ -119,8 +129,9 @@ fn the_longest_records_have_room() {
     let ways = ConnectWays { at_start: true, dynamic: true, one_list: true, listed: true };
     let (rails, credits) = (u16::MAX, u32::MAX);
     let (srq, fenced, buffer) = (true, true, u8::MAX);
-    let (moving, queue_pairs) = (credits, rails);
-    let agreement = Agreement { moving, rails, queue_pairs, credits, srq, fenced, buffer, ways };
+    let (moving, volume, queue_pairs) = (credits, credits, rails);
+    let agreement =
+        Agreement { moving, volume, rails, queue_pairs, credits, srq, fenced, buffer, ways };
     let sharing = Sharing { can: true, first: u32::MAX, ports: u64::MAX };
     let (gid, mtu) = ([0xff; 16], 4096);
     let rail = RailAddress { lid: rails, service: rails, gid, global: true, mtu, rd_atom: 255 };

@@ -8,9 +8,12 @@ use fabric::{Access, Address, Mtu, QpSpec, QpType, QueuePair, RcPeer, SharedRece
 use settings::log::RANK;
 use settings::say;
 
+use super::am::header::PREFIX;
 use super::context::NetContext;
 use super::credits::{Account, Permits};
 use super::error::Error;
+use super::flow::ring::Rings;
+use super::flow::volume::NUMBERS as RING_NUMBERS;
 use super::peer::{Connection, Peer, Phase, SendQp};
 use super::rail::Rail;
 use super::xrc::{NUMBERS, Xrc};
@@ -41,18 +44,30 @@ impl NetContext {
                 _ => self.own_send_qp(rail, srq, sends),
             };
         let main = send_qp(0, shared.map(|shared| &shared.replies), sizes.sends())?;
-        let requests = shared
+        let mut requests = shared
             .map(|shared| send_qp(1, Some(&shared.requests), sizes.request_sends()))
             .transpose()?;
+        let rings = sizes.volume.map(|ring| {
+            Rings::new(&*rail.device, ring, sizes.credits_per_connection).map(Box::new)
+        });
+        let rings = rings.transpose()?;
+        let mut account = Account::growing(sizes.first_credits(), sizes.slack);
+        if rings.is_some() {
+            account = account.with_ring();
+            if let Some(requests) = &mut requests {
+                requests.inline = requests.inline.saturating_sub(PREFIX);
+            }
+        }
         self.add_buffers(rank, at, &main)?;
         Ok(Connection {
             rail: at,
             main,
             requests,
-            account: Account::growing(sizes.first_credits(), sizes.slack),
+            account,
             internal: Permits::new(sizes.reserve),
             ack_pending: AtomicBool::new(false),
             borrowed: sizes.flow.map(|_| Box::default()),
+            rings,
         })
     }
 
@@ -188,7 +203,23 @@ impl NetContext {
                 _ => send_qp.qp.to_rtr(Some(&remote), retry)?,
             }
         }
+        self.learn_rings(peer, numbers)?;
         peer.set_phase(Phase::Receiving);
+        Ok(())
+    }
+
+    /// What the peer tells of its rings, behind the numbers of queue pairs.
+    fn learn_rings(&self, peer: &Peer, numbers: &[u32]) -> Result<(), Error> {
+        let from = peer.send_qps().count();
+        for (at, connection) in peer.connections.iter().enumerate() {
+            let Some(rings) = &connection.rings else { continue };
+            let place = from + at * RING_NUMBERS;
+            let theirs = numbers.get(place..place + RING_NUMBERS).unwrap_or_default();
+            if !rings.learn(theirs) {
+                let problem = format!("announces a ring for requests by the numbers {theirs:x?}");
+                return Err(Error::Mismatch { rank: peer.rank, problem });
+            }
+        }
         Ok(())
     }
 

@@ -56,7 +56,15 @@ impl NetContext {
             }
         }
         let requests = sizes.more_shared(srq, shared.posted_requests.load(Ordering::Relaxed));
-        self.add_receives((rank, at), requests, |receive| shared.requests.post(receive))?;
+        let post = |receive: &RecvWr| shared.requests.post(receive);
+        match sizes.volume {
+            // What comes is in the ring.
+            Some(_) => {
+                let none = self.buffers.pool.grow(requests, 0, &vec![None; self.rails.len()])?;
+                self.post_receives((rank, at), none, post)?;
+            }
+            None => self.add_receives((rank, at), requests, post)?,
+        }
         shared.posted_requests.fetch_add(requests, Ordering::Relaxed);
         Ok(())
     }
@@ -112,7 +120,16 @@ impl NetContext {
         count: u32,
         post: impl Fn(&RecvWr) -> Result<(), PostError>,
     ) -> Result<(), Error> {
-        for buffer in self.make_receives(at, count)? {
+        self.post_receives((rank, at), self.make_receives(at, count)?, post)
+    }
+
+    fn post_receives(
+        &self,
+        (rank, at): (Rank, usize),
+        buffers: Vec<Buffer>,
+        post: impl Fn(&RecvWr) -> Result<(), PostError>,
+    ) -> Result<(), Error> {
+        for buffer in buffers {
             let posted = self.post_receive(buffer, at, &post);
             posted.map_err(|source| self.rails[at].post_error("a receive buffer", rank, source))?;
         }

@@ -129,7 +129,7 @@ impl NetTransport {
     ) -> Result<Self, Error> {
         let datagrams = start::datagrams(&plan, members.remotes(), &settings.connect)?;
         let number = datagrams.as_ref().map_or(0, |(socket, _)| socket.number());
-        let sharing = xrc::sharing(settings.xrc, &plan, &members);
+        let sharing = xrc::sharing(settings.xrc && plan.sizes.volume.is_none(), &plan, &members);
         let mine = OwnAddress::new(
             &plan,
             (settings.fenced_puts, settings.connect.ways()),
@@ -139,6 +139,11 @@ impl NetTransport {
         let others = PeerAddresses::exchange(members.rank, &mine, services)?;
         // All ranks share receive queues or none does.
         let xrc = match plan.sizes.srq {
+            Some(_) if plan.sizes.volume.is_some() => {
+                let reason = "requests are written into rings (see GASNET_AM_FLOW_CONTROL)";
+                xrc::refused(&settings, &members, reason);
+                None
+            }
             Some(_) => Xrc::open(&settings, &plan, &members, &others, services)?,
             None => {
                 let reason = "receive queues are not shared (see GASNET_USE_SRQ)";

@@ -1,5 +1,5 @@
 //! Acks: messages that only return credits. One is due when more credits of a peer are banked than
-//! *slack* allows.
+//! *slack* allows, or when the peer might lack room in a ring.
 
 use std::sync::atomic::Ordering;
 
@@ -39,7 +39,9 @@ impl NetContext {
     pub(crate) fn ack_if_due(&self, peer: &Peer, index: usize) -> Result<(), Error> {
         let connection = &peer.connections[index];
         let origin = Origin::of(peer, index);
-        let due = connection.account.is_ack_due();
+        let rings = connection.rings.as_deref();
+        let due = connection.account.is_ack_due()
+            || rings.is_some_and(|rings| rings.is_due(&connection.account));
         let moves = origin.is_some_and(|it| it.borrowed.has_to_send() || it.borrowed.has_to_book());
         if !due && !moves || self.failure.is_ignored() {
             return Ok(());

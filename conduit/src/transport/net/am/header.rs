@@ -25,7 +25,15 @@ pub(crate) use crate::transport::limits::BUFFER;
 pub(crate) const BUFFER_LEN: u32 = BUFFER as u32;
 /// Bytes of a send buffer: the largest message, and room for the longest header before a payload
 /// whose place was chosen before its arguments were known.
-pub(crate) const SEND_BUFFER: usize = BUFFER + MAX_HEADER;
+pub(crate) const SEND_BUFFER: usize = BUFFER + PAYLOAD_AT;
+/// Where such a payload begins.
+pub(crate) const PAYLOAD_AT: usize = PREFIX + MAX_HEADER;
+/// Bytes before the header of a request that is written into a ring (`flow/volume.rs`): its
+/// immediate data as that of another message, and its number. In send buffers there is room for it
+/// before every header.
+pub(crate) const PREFIX: usize = 8;
+/// As [`SOURCES`], of requests that are written into a ring.
+pub(crate) const RING_SOURCES: u32 = if SOURCES < 1 << 12 { SOURCES } else { 1 << 12 };
 /// Bytes of the longest header: a Long with the hidden word and all arguments.
 pub(crate) const MAX_HEADER: usize = round_up_8(12 + 4 * (1 + MAX_ARGS));
 /// Ranks that the immediate data tells apart: it has the source's number modulo this one. Which of
@@ -193,6 +201,37 @@ pub(crate) const fn handler_of(imm: u32) -> u8 {
     imm as u8
 }
 
+/// Immediate data of a request that is written into a ring: handler (bits 0-7), first unit of its
+/// place (8-19), the source's rank modulo 4096 (20-31). `imm`: that of another message.
+pub(crate) const fn ring_imm(imm: u32, start: u32) -> u32 {
+    imm & 0xff | (start & 0xfff) << 8 | (imm >> 16 & 0xfff) << 20
+}
+
+/// First unit of the place of a request in a ring.
+pub(crate) const fn ring_start(imm: u32) -> u32 {
+    imm >> 8 & 0xfff
+}
+
+/// As [`source_of`], modulo [`RING_SOURCES`].
+pub(crate) const fn ring_source(imm: u32) -> u32 {
+    imm >> 20
+}
+
+/// What stands before the header of a request in a ring.
+pub(crate) fn prefix(imm: u32, number: u32) -> [u8; PREFIX] {
+    let mut bytes = [0; PREFIX];
+    bytes[..4].copy_from_slice(&imm.to_ne_bytes());
+    bytes[4..].copy_from_slice(&number.to_ne_bytes());
+    bytes
+}
+
+/// What [`prefix`] wrote, and the message behind it.
+pub(crate) fn split_prefix(bytes: &[u8]) -> Option<(u32, u32, &[u8])> {
+    let (imm, rest) = bytes.split_first_chunk()?;
+    let (number, rest) = rest.split_first_chunk()?;
+    Some((u32::from_ne_bytes(*imm), u32::from_ne_bytes(*number), rest))
+}
+
 pub(crate) const fn is_reply(imm: u32) -> bool {
     imm >> 15 & 1 == 1
 }
@@ -298,6 +337,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_a_ring_adds_is_read(imm: u32, number: u32, start in 0u32..1 << 12, rest: [u8; 5]) {
+            let ring = ring_imm(imm, start);
+            prop_assert_eq!((handler_of(ring), ring_start(ring)), (handler_of(imm), start));
+            prop_assert_eq!(ring_source(ring), u32::from(source_of(imm)) % (1 << 12));
+            let bytes = [&prefix(imm, number)[..], &rest].concat();
+            prop_assert_eq!(split_prefix(&bytes), Some((imm, number, &rest[..])));
+            prop_assert_eq!(split_prefix(&bytes[..7]), None);
+        }
+
         #[test]
         fn what_is_written_is_read(
             source: u16, handler: u8, reply: bool, carried: u16, shape in shapes(),

@@ -4,4 +4,5 @@ pub(super) mod acks;
 pub(super) mod header;
 mod moving;
 pub(super) mod receive;
+mod ring;
 pub(super) mod send;

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use bootstrap::Rank;
-use fabric::{Completion, PostError, Status};
+use fabric::{Completion, Opcode, PostError, Status};
 
 use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, SOURCES, Shape};
 use super::moving::Origin;
@@ -37,11 +37,11 @@ pub(crate) enum Poll {
 
 /// Where a message came in.
 #[derive(Clone, Copy)]
-struct RecvQp<'a> {
-    peer: &'a Peer,
+pub(super) struct RecvQp<'a> {
+    pub(super) peer: &'a Peer,
     /// Place of the connection among those of the peer.
-    index: usize,
-    connection: &'a Connection,
+    pub(super) index: usize,
+    pub(super) connection: &'a Connection,
     qpn: u32,
 }
 
@@ -100,8 +100,12 @@ impl<'a> Receiver<'a> {
     fn deliver_deferred<S: Sink + ?Sized>(self, sink: &S) -> Result<usize, Error> {
         let all = self.0.receive.deferred.take_all(&self.0.buffers.pool);
         let count = all.len();
-        for (buffer, info) in all {
-            let recv_qp = self.recv_qp(info)?;
+        for (mut buffer, info) in all {
+            if self.0.buffers.pool.bytes(&mut buffer).is_empty() {
+                self.deliver_written(buffer, info, sink)?;
+                continue;
+            }
+            let recv_qp = self.recv_qp(header::source_of(info.imm).into(), SOURCES, info)?;
             self.deliver(recv_qp, buffer, info, sink)?;
         }
         Ok(count)
@@ -204,6 +208,9 @@ impl<'a> Receiver<'a> {
         sink: &S,
         what: Poll,
     ) -> Result<(), Error> {
+        if completion.opcode == Opcode::ReceivedWrite {
+            return self.written(rail, completion, sink, what);
+        }
         let index = u32::try_from(completion.id).ok();
         let buffer = index.and_then(|index| self.0.buffers.pool.reclaim(index));
         if completion.status != Status::Success {
@@ -215,7 +222,7 @@ impl<'a> Receiver<'a> {
             qpn: completion.qpn,
             rail: u32::try_from(rail).unwrap_or(u32::MAX),
         };
-        let recv_qp = self.recv_qp(info)?;
+        let recv_qp = self.recv_qp(header::source_of(info.imm).into(), SOURCES, info)?;
         let Some(buffer) = buffer else {
             return Err(self.malformed(recv_qp.peer.rank, "a receive that was never posted"));
         };
@@ -230,7 +237,7 @@ impl<'a> Receiver<'a> {
     }
 
     #[cold]
-    fn failed_receive(
+    pub(super) fn failed_receive(
         self,
         rail: usize,
         completion: &Completion,
@@ -252,18 +259,34 @@ impl<'a> Receiver<'a> {
         })
     }
 
-    /// Whose message it is: the sender must own the far end of the queue pair that it came through.
+    /// A rank whose message it is, with the place of the connection that it came through.
     #[inline(always)]
-    fn recv_qp(self, info: RecvInfo) -> Result<RecvQp<'a>, Error> {
-        let source = u32::from(header::source_of(info.imm));
+    fn owner(self, rank: u32, info: RecvInfo) -> Option<(&'a Peer, usize)> {
+        let peer = self.0.peers.get(Rank(rank))?;
+        Some((peer, peer.connection_of(info.rail as usize, info.qpn)?))
+    }
+
+    /// In a job of more ranks the number stands for several.
+    #[cold]
+    fn other_owner(self, source: u32, sources: u32, info: RecvInfo) -> Option<(&'a Peer, usize)> {
+        let mut others = (source..self.0.members.size).step_by(sources as usize).skip(1);
+        others.find_map(|rank| self.owner(rank, info))
+    }
+
+    /// Whose message it is: the sender must own the far end of the queue pair that it came through.
+    /// `source`: its rank modulo `sources`.
+    #[inline(always)]
+    pub(super) fn recv_qp(
+        self,
+        source: u32,
+        sources: u32,
+        info: RecvInfo,
+    ) -> Result<RecvQp<'a>, Error> {
         let qpn = info.qpn;
-        let owner = |rank| {
-            let peer = self.0.peers.get(Rank(rank))?;
-            Some((peer, peer.connection_of(info.rail as usize, qpn)?))
+        let found = match self.owner(source, info) {
+            None => self.other_owner(source, sources, info),
+            found => found,
         };
-        // In a job of more ranks the number stands for several.
-        let others = || (source..self.0.members.size).step_by(SOURCES as usize).skip(1);
-        let found = owner(source).or_else(|| others().find_map(owner));
         let Some((peer, index)) = found else { return Err(self.unconnected(Rank(source), qpn)) };
         peer.use_it();
         if !peer.is_open() {
@@ -278,7 +301,7 @@ impl<'a> Receiver<'a> {
     }
 
     #[cold]
-    fn malformed(self, peer: Rank, problem: impl Into<String>) -> Error {
+    pub(super) fn malformed(self, peer: Rank, problem: impl Into<String>) -> Error {
         Error::Malformed { rank: self.0.members.rank, peer, problem: problem.into() }
     }
 
@@ -330,13 +353,13 @@ impl<'a> Receiver<'a> {
 
     /// Credits that came with a message.
     #[inline(always)]
-    fn book(self, from: RecvQp<'a>, decoded: &Decoded) -> Result<(), Error> {
+    pub(super) fn book(self, from: RecvQp<'a>, decoded: &Decoded) -> Result<(), Error> {
         let head = &decoded.head;
         if let Some(borrowed) = from.connection.borrowed.as_deref() {
             let RecvQp { peer, index, connection, .. } = from;
             self.0.moving(Origin { peer, index, connection, borrowed }, head)?;
         } else if head.carried.moves() {
-            return Err(self.0.not_moving(from.peer.rank));
+            self.came_back(from, head.carried)?;
         }
         let own = head.reply && head.handler >= FIRST_CLIENT_HANDLER;
         let count = u32::from(own) + head.carried.returned();
@@ -384,7 +407,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// The payload of a message of `bytes`; that of a packed Long is put where it belongs.
-    fn arrival<'b>(
+    pub(super) fn arrival<'b>(
         self,
         token: &ReplyToken,
         decoded: &Decoded,
@@ -413,7 +436,7 @@ impl<'a> Receiver<'a> {
 
     /// Gives a buffer back to the queue that a message came through.
     #[inline]
-    fn repost(self, from: RecvQp<'a>, buffer: Buffer) -> Result<(), Error> {
+    pub(super) fn repost(self, from: RecvQp<'a>, buffer: Buffer) -> Result<(), Error> {
         let connection = from.connection;
         let rail = connection.rail;
         let posted = match (&self.0.rails[rail].shared, &connection.requests) {
@@ -444,7 +467,7 @@ impl<'a> Receiver<'a> {
 }
 
 #[inline]
-fn hand_over<S: Sink + ?Sized>(
+pub(super) fn hand_over<S: Sink + ?Sized>(
     token: &ReplyToken,
     decoded: &Decoded,
     payload: ArrivedPayload<'_>,

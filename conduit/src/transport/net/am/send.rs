@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bootstrap::Rank;
 use fabric::{Data, Operation, Sge};
 
-use super::header::{self, ACK, BUFFER, Encoded, Head, MAX_HEADER, Shape};
+use super::header::{self, ACK, BUFFER, Encoded, Head, PAYLOAD_AT, PREFIX, Shape};
 use crate::trace::{self, Cause, Counter};
 use crate::transport::limits::max_long_alloc;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass, ReplyToken, ZeroCopy};
@@ -25,20 +25,20 @@ use crate::transport::net::rma::{OneSided, Piece};
 use crate::transport::net::settings::sizes::RESERVED_SQ_SLOTS;
 use crate::transport::op_counter::OpCounter;
 
-const _: () = assert!(BUFFER > 2 * MAX_HEADER);
+const _: () = assert!(BUFFER > 2 * PAYLOAD_AT);
 
 /// Whether a message may use what is reserved for messages that others wait for.
 const fn is_urgent(class: MessageClass) -> bool {
     !matches!(class, MessageClass::Request)
 }
 
-struct Draft<'a> {
+pub(super) struct Draft<'a> {
     /// Decides what it needs; an ack is as urgent as a reply.
-    class: MessageClass,
+    pub(super) class: MessageClass,
     kind: OpKind,
     handler: u8,
     args: &'a [i32],
-    shape: Shape,
+    pub(super) shape: Shape,
 }
 
 impl<'a> Draft<'a> {
@@ -57,7 +57,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Bytes of the header with the hidden word.
-    const fn longest_header(&self) -> usize {
+    pub(super) const fn longest_header(&self) -> usize {
         header::header_len(self.shape, self.args.len(), true)
     }
 }
@@ -326,6 +326,9 @@ impl<'a> Sender<'a> {
             let data = Data::Inline(parts);
             return self.post(via, &slots, (encoded.imm, carried), data, &op, None);
         }
+        if !self.has_room(via, draft) {
+            return Ok(Sent::Full);
+        }
         let Some((slots, mut buffer)) = self.slots_and_buffer(via, draft.class) else {
             return Ok(Sent::Full);
         };
@@ -333,10 +336,10 @@ impl<'a> Sender<'a> {
         let head = encoded.bytes();
         let len = head.len() + payload.len();
         let pool = &self.0.buffers.pool;
-        let bytes = pool.bytes(&mut buffer);
+        let bytes = &mut pool.bytes(&mut buffer)[PREFIX..];
         bytes[..head.len()].copy_from_slice(head);
         bytes[head.len()..len].copy_from_slice(payload);
-        let piece = pool.piece(&buffer, connection.rail, 0, u32::try_from(len).unwrap_or(0));
+        let piece = pool.piece(&buffer, connection.rail, PREFIX, u32::try_from(len).unwrap_or(0));
         let message = (encoded.imm, carried);
         self.post_buffer(via, draft, &slots, message, &[piece], buffer, None)
     }
@@ -383,8 +386,8 @@ impl<'a> Sender<'a> {
         let (encoded, carried) = self.encode(via.connection, draft);
         let head = encoded.bytes();
         let pool = &self.0.buffers.pool;
-        pool.bytes(&mut buffer)[..head.len()].copy_from_slice(head);
-        let first = pool.piece(&buffer, rail, 0, u32::try_from(head.len()).unwrap_or(0));
+        pool.bytes(&mut buffer)[PREFIX..PREFIX + head.len()].copy_from_slice(head);
+        let first = pool.piece(&buffer, rail, PREFIX, u32::try_from(head.len()).unwrap_or(0));
         let (address, len) = (payload.as_ptr().addr(), payload.len());
         let lkey = self.0.segments.own_key((rail, &self.0.rails[rail]), address, len);
         let second = Sge {
@@ -416,9 +419,9 @@ impl<'a> Sender<'a> {
         };
         let (encoded, carried) = self.encode(via.connection, draft);
         let head = encoded.bytes();
-        let from = MAX_HEADER - head.len();
+        let from = PAYLOAD_AT - head.len();
         let pool = &self.0.buffers.pool;
-        pool.bytes(&mut buffer)[from..MAX_HEADER].copy_from_slice(head);
+        pool.bytes(&mut buffer)[from..PAYLOAD_AT].copy_from_slice(head);
         let len = u32::try_from(head.len() + draft.shape.carried()).unwrap_or(0);
         let piece = pool.piece(&buffer, via.connection.rail, from, len);
         let index = pool.lend(buffer);
@@ -465,7 +468,11 @@ impl<'a> Sender<'a> {
         op: &PendingOp,
         end: Option<OnComplete>,
     ) -> Result<Sent, Error> {
-        let sent = self.0.post(slots, Operation::Send { imm: Some(imm) }, data, op, end);
+        let rings = via.connection.rings.as_deref().filter(|_| op.for_requests);
+        let sent = match rings {
+            None => self.0.post(slots, Operation::Send { imm: Some(imm) }, data, op, end),
+            Some(rings) => self.post_into(rings, slots, imm, data, (op, end)),
+        };
         if !matches!(sent, Ok(Sent::Yes)) {
             via.connection.account.uncarry(carried);
         }
@@ -489,6 +496,9 @@ impl<'a> Sender<'a> {
         let counter = later.unwrap_or(&own);
         // Otherwise the call waits for the device; the header waits longer on another queue pair.
         let copy = later.is_none() && !split && payload.len() as u64 <= self.0.settings.put_bounce;
+        if !self.has_room(via, draft) {
+            return Ok(Sent::Full);
+        }
         let mut stall = None;
         let mut done = 0;
         while done < payload.len() {

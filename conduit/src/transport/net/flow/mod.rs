@@ -11,6 +11,8 @@ use crate::sys::atomic::{AtomicU32, Ordering};
 pub(crate) mod bank;
 pub(crate) mod borrow;
 pub(crate) mod lend;
+pub(crate) mod ring;
+pub(crate) mod volume;
 
 #[cfg(test)]
 mod sim;

@@ -7,7 +7,7 @@ use fabric::Device;
 
 use super::pool::{Buffer, FreeList, Pool};
 use crate::trace::{self, Cause, Counter};
-use crate::transport::net::am::header::{MAX_HEADER, SEND_BUFFER};
+use crate::transport::net::am::header::{PAYLOAD_AT, SEND_BUFFER};
 use crate::transport::net::error::Error;
 
 /// Send buffers that only replies and the library's messages may take.
@@ -88,7 +88,7 @@ impl SendBuffer {
     /// Room for the payload, aligned to 8.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         match &mut self.buffer {
-            Some(buffer) => &mut self.buffers.pool.bytes(buffer)[MAX_HEADER..],
+            Some(buffer) => &mut self.buffers.pool.bytes(buffer)[PAYLOAD_AT..],
             None => &mut [],
         }
     }

@@ -4,4 +4,5 @@ pub(crate) mod buffers;
 pub(crate) mod cache;
 pub(crate) mod pool;
 pub(crate) mod regions;
+pub(crate) mod ring;
 pub(crate) mod watch;

@@ -250,9 +250,9 @@ struct Slab {
 }
 
 #[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
+pub(super) struct Mapping {
+    pub(super) base: NonNull<u8>,
+    pub(super) len: usize,
 }
 
 // SAFETY: plain memory; who may use which part of it is decided by the pool.
@@ -261,7 +261,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn new(len: usize) -> Result<Self, Error> {
+    pub(super) fn new(len: usize) -> Result<Self, Error> {
         use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
         let size = NonZeroUsize::new(len).unwrap_or(NonZeroUsize::MIN);
         let (protection, flags) =
@@ -432,11 +432,11 @@ impl Pool {
         buffer.index
     }
 
-    /// As [`Pool::lend`], with the first `len` bytes as a device of rail `rail` sees them.
+    /// As [`Pool::lend`], with what a device of rail `rail` sees: at most `len` bytes.
     #[inline]
     pub(crate) fn lend_piece(&self, buffer: Buffer, rail: usize, len: u32) -> (u32, Sge) {
         let row = self.row(&buffer);
-        let piece = row.piece(rail, 0, len);
+        let piece = row.piece(rail, 0, if row.len == 0 { 0 } else { len });
         row.state.store(LENT, Ordering::Release);
         (buffer.index, piece)
     }

@@ -7,12 +7,14 @@ use fabric::{Mtu, Retry};
 use settings::{Env, Values};
 
 use super::port_family::Family;
+use super::sizes::LONGEST;
 use super::{
     ConnectSettings, DepthSettings, Error, FabricChoice, FlowControl, NetSettings, Paging,
     PinnedMemory, PollMode, PortSettings, Registration, SharedReceive, SoftAddress, SoftSettings,
     Stripes, ThreadSettings, Timing, Total,
 };
 use crate::settings::huge_pages;
+use crate::transport::net::flow::volume::{LEAST_LONGEST, MOST_LONGEST};
 
 /// Greatest ACK timeout exponent of a queue pair.
 const MOST_TIMEOUT: i64 = 31;
@@ -20,6 +22,11 @@ const MOST_TIMEOUT: i64 = 31;
 const MOST_RETRIES: i64 = 7;
 /// Stack of a thread of the library: what the standard library gives threads too.
 const USUAL_STACK: u64 = 2 << 20;
+/// Requests without a reply to a peer: what the documents say, where they are written into rings,
+/// and at most there.
+const USUAL_CREDITS: u32 = 12;
+const USUAL_IN_RING: u32 = 64;
+const MOST_IN_RING: i64 = 1024;
 /// Banked credits travel in 8 bits.
 const MOST_SLACK: i64 = 255;
 /// Bits of a partition key that tell partitions apart; the top bit tells members from guests.
@@ -242,7 +249,8 @@ impl SettingsBuilder<'_> {
     }
 
     fn depths(&mut self) -> DepthSettings {
-        let credits_per_peer = self.count("GASNET_AM_CREDITS_PP");
+        let flow = self.flow();
+        let credits_per_peer = self.credits_per_peer(flow);
         let slack = i64::from(credits_per_peer.saturating_sub(1)).min(MOST_SLACK);
         let name = "GASNET_AM_CREDITS_SLACK";
         let why = " (less than GASNET_AM_CREDITS_PP and at most 255)";
@@ -265,15 +273,45 @@ impl SettingsBuilder<'_> {
                 0 => SharedReceive::Never,
                 ranks => SharedReceive::From(narrow(ranks)),
             },
-            flow: match self.table.word("GASNET_AM_FLOW_CONTROL") {
-                "dynamic" => FlowControl::Dynamic {
-                    least: self.count("GASNET_AM_CREDITS_MIN"),
-                    most: self.count("GASNET_AM_CREDITS_MAX"),
-                    banked: self.count("GASNET_AM_CREDITS_BANK"),
-                    epoch: self.count("GASNET_AM_CREDITS_EPOCH"),
-                },
-                _ => FlowControl::Static,
+            flow,
+        }
+    }
+
+    fn flow(&mut self) -> FlowControl {
+        match self.table.word("GASNET_AM_FLOW_CONTROL") {
+            "dynamic" => FlowControl::Dynamic {
+                least: self.count("GASNET_AM_CREDITS_MIN"),
+                most: self.count("GASNET_AM_CREDITS_MAX"),
+                banked: self.count("GASNET_AM_CREDITS_BANK"),
+                epoch: self.count("GASNET_AM_CREDITS_EPOCH"),
             },
+            "volume" => FlowControl::Volume { space: self.space() },
+            _ => FlowControl::Static,
+        }
+    }
+
+    /// Bytes of requests for each peer.
+    fn space(&mut self) -> u64 {
+        let name = "GASNET_NETWORKDEPTH_SPACE";
+        let space = self.table.size(name);
+        let used = space.clamp(LEAST_LONGEST * LONGEST, MOST_LONGEST * LONGEST);
+        if used != space {
+            self.warnings.push(format!(
+                "{name}: {space} bytes are not from {LEAST_LONGEST} to {MOST_LONGEST} of the longest requests: {used} are used"
+            ));
+        }
+        used
+    }
+
+    /// Requests without a reply to each peer: more of them where what they hold is counted in bytes.
+    fn credits_per_peer(&mut self, flow: FlowControl) -> u32 {
+        let name = "GASNET_AM_CREDITS_PP";
+        match (flow, self.table.int_opt(name)) {
+            (FlowControl::Volume { .. }, Some(_)) => {
+                self.capped(name, MOST_IN_RING, " (with GASNET_AM_FLOW_CONTROL=volume)")
+            }
+            (FlowControl::Volume { .. }, None) => USUAL_IN_RING,
+            (_, number) => number.map_or(USUAL_CREDITS, narrow),
         }
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sizes::Sizes;
 use crate::transport::net::am::header::BUFFER_LEN;
+use crate::transport::net::flow::volume::Geometry;
 
 /// `GASNET_CONNECT*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +116,8 @@ pub(crate) struct Agreement {
     pub srq: bool,
     /// Credits that each peer keeps where they move; 0: they do not.
     pub moving: u32,
+    /// Bytes of a connection's ring for requests; 0: there is none.
+    pub volume: u32,
     /// `GASNET_USE_FENCED_PUTS`.
     pub fenced: bool,
     /// Bytes of a message buffer, as a power of two.
@@ -131,6 +134,7 @@ impl Agreement {
             credits: sizes.credits_per_connection,
             srq: sizes.srq.is_some(),
             moving: sizes.flow.map_or(0, |(limits, _)| limits.least),
+            volume: sizes.volume.map_or(0, Geometry::bytes),
             fenced,
             buffer: u8::try_from(BUFFER_LEN.ilog2()).unwrap_or(u8::MAX),
             ways,
@@ -139,7 +143,7 @@ impl Agreement {
 
     /// In what another rank differs from this one, `me`, and what to set. `None`: they fit.
     pub(crate) fn differs(self, me: Rank, other: Self) -> Option<String> {
-        let rows: [(_, u32, u32, _); 7] = [
+        let rows: [(_, u32, u32, _); 8] = [
             (
                 "bytes in a message buffer",
                 1_u32.checked_shl(other.buffer.into()).unwrap_or(0),
@@ -175,6 +179,12 @@ impl Agreement {
                 other.moving,
                 self.moving,
                 "set GASNET_AM_FLOW_CONTROL and GASNET_AM_CREDITS_MIN to the same on all ranks",
+            ),
+            (
+                "bytes in a ring for requests of each queue pair",
+                other.volume,
+                self.volume,
+                "set GASNET_AM_FLOW_CONTROL and GASNET_NETWORKDEPTH_SPACE to the same on all ranks",
             ),
             (
                 "fences behind each put",

@@ -6,7 +6,10 @@ use fabric::Caps;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
+use crate::transport::net::am::header::{BUFFER_LEN, PREFIX};
+use crate::transport::net::connect::MAX_NUMBERS;
 use crate::transport::net::flow::Limits;
+use crate::transport::net::flow::volume::{Geometry, NUMBERS};
 
 /// Documented default of `GASNET_AM_CREDITS_TOTAL` in large jobs.
 const DEFAULT_CREDITS: u64 = 256;
@@ -82,7 +85,14 @@ pub(crate) enum FlowControl {
         /// `GASNET_AM_CREDITS_EPOCH`.
         epoch: u32,
     },
+    /// Requests are written into rings of so many bytes for each peer (`GASNET_NETWORKDEPTH_SPACE`).
+    Volume { space: u64 },
 }
+
+/// Bytes of the longest request in a ring.
+pub(crate) const LONGEST: u64 = BUFFER_LEN as u64 + PREFIX as u64;
+/// Most queue pairs of a peer where requests are written into rings: the handshake names no more.
+const MOST_RINGS: u64 = (MAX_NUMBERS / (2 + NUMBERS)) as u64;
 
 /// What all devices of all ranks can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,6 +169,8 @@ pub(crate) struct Sizes {
     pub srq: Option<SrqSizes>,
     /// Where credits move: the bounds, and the credits of a rail to be lent beyond the least.
     pub flow: Option<(Limits, u32)>,
+    /// Where requests are written into rings: that of a connection.
+    pub volume: Option<Geometry>,
     pub bounce: u32,
     pub spares: u32,
     pub send_cq: u32,
@@ -252,7 +264,7 @@ impl Plan {
             && least <= self.limits.max_cqe.into();
         let fits = self.receive_cq() <= self.limits.max_cqe.into()
             && self.receive_depth() <= self.limits.max_qp_wr.into();
-        if let FlowControl::Dynamic { .. } = self.depths.flow {
+        if self.depths.flow != FlowControl::Static {
             return match (self.depths.srq, possible) {
                 (SharedReceive::Never, _) => Err(self.unshared("GASNET_USE_SRQ=0 rules them out")),
                 (_, false) => {
@@ -284,9 +296,11 @@ impl Plan {
     }
 
     fn unshared(&self, why: &str) -> Error {
-        let problem = format!(
-            "credits that move between peers need shared receive queues, and {why}; set it to static"
-        );
+        let what = match self.depths.flow {
+            FlowControl::Volume { .. } => "requests that are written into rings",
+            _ => "credits that move between peers",
+        };
+        let problem = format!("{what} need shared receive queues, and {why}; set it to static");
         Error::Variable { name: "GASNET_AM_FLOW_CONTROL", problem }
     }
 
@@ -307,6 +321,19 @@ impl Plan {
         let banked = u64::from(banked).min(queue - all);
         let most = u64::from(most.max(least)).min(u64::from(least) + banked);
         Ok(Some((Limits::of(least, narrow(most), narrow(banked), epoch), narrow(banked))))
+    }
+
+    /// The ring of a connection.
+    fn volume(&self) -> Result<Option<Geometry>, Error> {
+        let FlowControl::Volume { space } = self.depths.flow else { return Ok(None) };
+        if self.columns > MOST_RINGS {
+            let problem = format!(
+                "GASNET_AM_FLOW_CONTROL=volume allows {MOST_RINGS} queue pairs for each peer, not {}; lower it",
+                self.columns
+            );
+            return Err(Error::Variable { name: "GASNET_NUM_QPS", problem });
+        }
+        Ok(Some(Geometry::of(space.div_ceil(self.columns), LONGEST)))
     }
 
     fn too_many_credits(&self, shared_would_do: bool) -> Error {
@@ -398,6 +425,7 @@ impl Plan {
         };
         let queue = narrow(self.per_rail * in_flight);
         let flow = self.flow(queue.into())?;
+        let volume = self.volume()?;
         let sizes = Sizes {
             connections: narrow(self.columns),
             ops_per_connection: narrow(ops_per_connection),
@@ -408,6 +436,7 @@ impl Plan {
             reserve: narrow(self.reserve),
             srq: shared.map(|_| SrqSizes { requests: queue, replies: queue }),
             flow,
+            volume,
             bounce: narrow(match shared {
                 None => plain,
                 Some(_) => plain.max(ops.min(PUT_BUFFERS) + credits) + RESERVED_BOUNCE,
@@ -518,6 +547,9 @@ impl Sizes {
         let connections = wide(connected) * wide(self.connections);
         match self.srq {
             Some(_) if connected == 0 => 0,
+            Some(queues) if self.volume.is_some() => {
+                rails * wide(FIRST_REPLIES.min(queues.replies) + self.reserve)
+            }
             Some(queues) if self.flow.is_some() => {
                 let more = |posted, _| posted + self.more_shared(queues, posted);
                 let requests = (0..connections).fold(0, more);
@@ -537,7 +569,9 @@ impl Sizes {
         let wide = u64::from;
         let connections = wide(connected) * wide(self.connections);
         let bounce = wide(self.bounce_per_connection()) * (1 + connections);
-        (self.receive_buffers(job, connected) + bounce.min(wide(self.bounce))) * wide(buffer)
+        let rings = connections * self.volume.map_or(0, |ring| wide(ring.bytes()));
+        let buffers = self.receive_buffers(job, connected) + bounce.min(wide(self.bounce));
+        buffers * wide(buffer) + rings
     }
 
     /// Bytes that a rank takes with `connected` peers of a job, roughly: buffers, queues, and the

@@ -165,8 +165,17 @@ fn the_least_of_everything_still_moves() {
 fn ranks_that_differ_are_told_what_to_set() {
     let ways = ConnectWays { at_start: true, ..ConnectWays::default() };
     let (srq, fenced, buffer) = (false, false, 8);
-    let mine =
-        Agreement { moving: 0, rails: 2, queue_pairs: 2, credits: 6, srq, fenced, buffer, ways };
+    let mine = Agreement {
+        moving: 0,
+        volume: 0,
+        rails: 2,
+        queue_pairs: 2,
+        credits: 6,
+        srq,
+        fenced,
+        buffer,
+        ways,
+    };
     assert_eq!(mine.differs(Rank(1), mine), None);
     for (other, name) in [
         (Agreement { rails: 1, queue_pairs: 1, ..mine }, "GASNET_IBV_PORTS"),
@@ -175,6 +184,7 @@ fn ranks_that_differ_are_told_what_to_set() {
         (Agreement { buffer: 4, ..mine }, "--max-medium"),
         (Agreement { srq: true, queue_pairs: 4, ..mine }, "GASNET_USE_SRQ"),
         (Agreement { moving: 1, ..mine }, "GASNET_AM_FLOW_CONTROL"),
+        (Agreement { volume: 1 << 18, ..mine }, "GASNET_NETWORKDEPTH_SPACE"),
         (Agreement { fenced: true, ..mine }, "GASNET_USE_FENCED_PUTS"),
         (Agreement { ways: ConnectWays::default(), ..mine }, "GASNET_CONNECT_STATIC"),
         (
@@ -298,7 +308,7 @@ proptest! {
         }
         let ways = ConnectWays { at_start: job.ranks % 2 == 0, dynamic: job.rails % 2 == 0, one_list: job.spares % 2 == 0, listed: job.reserve % 2 == 0 };
         let record = Agreement::of(&sizes, job.rails as usize, job.ranks % 3 == 0, ways);
-        prop_assert_eq!(records::read(&records::write(&record, 17).unwrap()), Some(record));
+        prop_assert_eq!(records::read(&records::write(&record, 22).unwrap()), Some(record));
         prop_assert_eq!(limits.least(DeviceLimits::NONE), limits);
     }
 
@@ -349,4 +359,33 @@ fn a_rank_has_the_least_of_each_peer_and_a_bank() {
     let flow = FlowControl::Dynamic { least: 4000, most: 4000, banked: 0, epoch: 1 };
     let text = refused(&DepthSettings { flow, ..depths }, RXE);
     assert!(text.contains("GASNET_AM_CREDITS_MIN"), "{text}");
+}
+
+/// Bytes instead of counts: a peer takes its ring, whatever the number of requests.
+#[test]
+fn a_peer_takes_its_ring() {
+    let flow = FlowControl::Volume { space: 1 << 18 };
+    let depths = DepthSettings { flow, credits_per_peer: 64, ..depths() };
+    let ringed = Sizes::of(&depths, &job(9), RXE).unwrap().0;
+    let ring = ringed.volume.expect("a ring");
+    assert_eq!((ring.unit, ring.units, ring.longest), (64, 4096, 1025));
+    assert_eq!((ringed.slack, ringed.credits_per_connection), (0, 64));
+    assert_eq!(ringed.receive_buffers(&job(9), 8), 2);
+    let bytes = |sizes: Sizes| sizes.buffer_bytes(&job(9), 8, BUFFER);
+    let fixed = Sizes::of(&NetSettings::default().depths, &job(9), RXE).unwrap().0;
+    let receives = |sizes: Sizes| bytes(Sizes { bounce: 0, ..sizes });
+    assert!(receives(fixed) > 3 * receives(ringed), "{} {}", receives(fixed), receives(ringed));
+    let refused = |depths: &DepthSettings, job, limits| {
+        Sizes::of(depths, &job, limits).unwrap_err().to_string()
+    };
+    let never = DepthSettings { srq: SharedReceive::Never, ..depths };
+    let text = refused(&never, job(3), RXE);
+    assert!(text.contains("GASNET_AM_FLOW_CONTROL") && text.contains("into rings"), "{text}");
+    let none = DeviceLimits { max_srq_wr: 0, ..RXE };
+    assert!(refused(&depths, job(3), none).contains("a device of this job has none"));
+    let text = refused(&depths, Job { queue_pairs: 9, ..job(3) }, RXE);
+    assert!(text.contains("GASNET_NUM_QPS") && text.contains("8 queue pairs"), "{text}");
+    // The space is that of a peer.
+    let two = Sizes::of(&depths, &Job { queue_pairs: 2, ..job(3) }, RXE).unwrap().0;
+    assert!(two.volume.is_some_and(|ring| ring.bytes() < (1 << 17) + 2 * 1025 * 64));
 }

@@ -184,3 +184,25 @@ proptest! {
         prop_assert!(settings.connect.timing.min <= settings.connect.timing.max);
     }
 }
+
+#[test]
+fn bytes_of_requests_are_clamped_to_what_makes_sense() {
+    use crate::transport::net::settings::sizes::LONGEST;
+    let volume = |pairs: &[(&str, &str)]| {
+        read(&[&[("GASNET_AM_FLOW_CONTROL", "volume")], pairs].concat()).unwrap()
+    };
+    let usual = volume(&[]);
+    assert_eq!(usual.depths.flow, FlowControl::Volume { space: 1 << 18 });
+    assert_eq!((usual.depths.credits_per_peer, usual.warnings.len()), (64, 0));
+    let space = |text| volume(&[("GASNET_NETWORKDEPTH_SPACE", text)]);
+    for (text, used) in [("12K", 2 * LONGEST), ("1G", 64 * LONGEST)] {
+        let settings = space(text);
+        assert_eq!(settings.depths.flow, FlowControl::Volume { space: used });
+        let [line] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
+        assert!(line.contains("GASNET_NETWORKDEPTH_SPACE") && line.contains(&used.to_string()));
+    }
+    let counted = volume(&[("GASNET_NETWORKDEPTH", "5")]);
+    assert_eq!((counted.depths.credits_per_peer, counted.depths.slack), (5, 1));
+    assert_eq!(volume(&[("GASNET_AM_CREDITS_PP", "9999")]).depths.credits_per_peer, 1024);
+    assert_eq!(read(&[("GASNET_NETWORKDEPTH", "5")]).unwrap().depths.credits_per_peer, 5);
+}

@@ -11,6 +11,7 @@ mod rma;
 mod small;
 mod storms;
 mod threads;
+mod volume;
 mod xrc;
 
 use std::net::Ipv4Addr;
@@ -49,6 +50,7 @@ const TINY: Sizes = Sizes {
     reserve: 4,
     srq: None,
     flow: None,
+    volume: None,
     bounce: 3,
     spares: 1,
     send_cq: 8,

@@ -1,0 +1,255 @@
+//! Flow control by bytes (`GASNET_AM_FLOW_CONTROL=volume`): each connection has a ring of memory at
+//! either end, which the other end writes its requests into. Pure; `docs/design/flow.md` has the
+//! rules.
+//!
+//! The [`Writer`] gives each request a number and the next place of the ring; one that does not fit
+//! before the end goes to the start. The [`Owner`] finds number and place in the request, so it may
+//! take requests in any order. Places are free again in the order of the numbers: when a handler has
+//! ended, the owner counts how many from the oldest on are done, and says no more than that count.
+//! It finds the places by the writer's rule then, so a writer that does not keep it is found.
+
+use crate::sys::atomic::{AtomicU64, Ordering, fence};
+
+/// Most units of a ring: messages name their place by 12 bits.
+pub(crate) const MOST_UNITS: u32 = 1 << 12;
+/// Least bytes of a unit: a line of the cache.
+const LEAST_UNIT: u64 = 64;
+/// Most of the longest requests that a ring holds, and least: with two, one fits whatever the
+/// position, once all are done.
+pub(crate) const MOST_LONGEST: u64 = 64;
+pub(crate) const LEAST_LONGEST: u64 = 2;
+
+/// Numbers of 24 bits that a rank tells a peer of a ring: two for the page of its address, two for
+/// its key.
+pub(crate) const NUMBERS: usize = 4;
+
+/// A ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    /// Bytes of a unit.
+    pub(crate) unit: u32,
+    pub(crate) units: u32,
+    /// Units of the longest request.
+    pub(crate) longest: u32,
+}
+
+impl Geometry {
+    /// For about `space` bytes and requests of at most `longest`.
+    pub(crate) fn of(space: u64, longest: u64) -> Self {
+        let longest = longest.max(1);
+        let space = space.clamp(LEAST_LONGEST * longest, MOST_LONGEST * longest);
+        let unit = space.div_ceil(MOST_UNITS.into()).next_multiple_of(LEAST_UNIT);
+        let each = longest.div_ceil(unit);
+        let units = (space / unit).max(LEAST_LONGEST * each);
+        let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { unit: narrow(unit), units: narrow(units), longest: narrow(each) }
+    }
+
+    pub(crate) const fn bytes(self) -> u32 {
+        self.unit.saturating_mul(self.units)
+    }
+
+    /// Units that a request of `len` bytes takes.
+    pub(crate) const fn units_of(self, len: u32) -> u32 {
+        len.div_ceil(self.unit)
+    }
+
+    /// The place of the next request when the last one ends at `at`, and what it takes with the rest
+    /// of the ring that is left out.
+    const fn next(self, at: u32, units: u32) -> (u32, u32) {
+        if at + units <= self.units { (at, units) } else { (0, self.units - at + units) }
+    }
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Requests are numbered in the order of their places.
+    pub(crate) number: u32,
+    /// First unit.
+    pub(crate) start: u32,
+    pub(crate) units: u32,
+}
+
+/// Who writes requests into a ring of the peer. One thread at a time.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    ring: Geometry,
+    at: u32,
+    used: u32,
+    number: u32,
+    /// What each request takes that is not known to be done, oldest first.
+    out: std::collections::VecDeque<u32>,
+    most: usize,
+}
+
+impl Writer {
+    /// At most `most` requests are out at once.
+    pub(crate) fn new(ring: Geometry, most: u32) -> Self {
+        let most = most as usize;
+        let out = std::collections::VecDeque::with_capacity(most);
+        Self { ring, at: 0, used: 0, number: 0, out, most }
+    }
+
+    /// First unit and units of the next request of `len` bytes, and what it takes; `None`: not now.
+    fn next(&self, len: u32) -> Option<(u32, u32, u32)> {
+        let units = self.ring.units_of(len);
+        let (start, span) = self.ring.next(self.at, units);
+        let fits = self.out.len() < self.most && self.used + span <= self.ring.units;
+        fits.then_some((start, units, span))
+    }
+
+    /// Whether a request of `len` bytes has room now.
+    pub(crate) fn fits(&self, len: u32) -> bool {
+        self.next(len).is_some()
+    }
+
+    /// A place for a request of `len` bytes; `None`: not now.
+    pub(crate) fn take(&mut self, len: u32) -> Option<Place> {
+        let (start, units, span) = self.next(len)?;
+        let number = self.number;
+        self.number = number.wrapping_add(1);
+        self.used += span;
+        self.at = (start + units) % self.ring.units;
+        self.out.push_back(span);
+        Some(Place { number, start, units })
+    }
+
+    /// Undoes the last [`Writer::take`], whose request was not sent.
+    pub(crate) fn untake(&mut self) {
+        if let Some(span) = self.out.pop_back() {
+            self.number = self.number.wrapping_sub(1);
+            self.used -= span;
+            self.at = (self.at + self.ring.units - span) % self.ring.units;
+        }
+    }
+
+    /// The oldest `count` requests are done.
+    pub(crate) fn freed(&mut self, count: u32) {
+        for span in self.out.drain(..self.out.len().min(count as usize)) {
+            self.used -= span;
+        }
+    }
+}
+
+/// What a writer did wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Wrong {
+    #[error("request {number} came where {expected} or one of the next {most} can come")]
+    Number { number: u32, expected: u32, most: u32 },
+    #[error("request {number} came twice")]
+    Twice { number: u32 },
+    #[error("request {number} is at unit {start} of the ring, and belongs at {expected}")]
+    Place { number: u32, start: u32, expected: u32 },
+}
+
+/// A place as a word: number, first unit, units.
+const fn word(place: Place) -> u64 {
+    (place.number as u64) << 32 | (place.start as u64 & 0xffff) << 16 | place.units as u64 & 0xffff
+}
+
+const fn number_in(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
+const fn parts_in(word: u64) -> (u32, u32) {
+    ((word as u32) >> 16, word as u32 & 0xffff)
+}
+
+/// Whose ring it is. Any thread, without a lock.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    ring: Geometry,
+    /// Requests that are done, by their number modulo the length: twice as many as may be out, so
+    /// that the one before the oldest of these is there too.
+    done: Box<[AtomicU64]>,
+    /// How many from the first on are done, and where the last of these ends.
+    prefix: AtomicU64,
+}
+
+impl Owner {
+    pub(crate) fn new(ring: Geometry, most: u32) -> Self {
+        let length = (2 * most).next_power_of_two();
+        // As if those before the first had taken nothing.
+        let before = |at: u32| Place { number: at.wrapping_sub(length), start: 0, units: 0 };
+        let done = (0..length).map(|at| AtomicU64::new(word(before(at)))).collect();
+        Self { ring, done, prefix: AtomicU64::new(0) }
+    }
+
+    fn most(&self) -> u32 {
+        u32::try_from(self.done.len() / 2).unwrap_or(u32::MAX)
+    }
+
+    fn entry(&self, number: u32) -> &AtomicU64 {
+        &self.done[number as usize & (self.done.len() - 1)]
+    }
+
+    /// How many requests are done, from the first on, and where the last of them ends.
+    fn prefix(&self) -> (u32, u32) {
+        let prefix = self.prefix.load(Ordering::Acquire);
+        (number_in(prefix), parts_in(prefix).1)
+    }
+
+    /// A request has come.
+    pub(crate) fn arrived(&self, number: u32) -> Result<(), Wrong> {
+        let (expected, most) = (self.prefix().0, self.most());
+        if number.wrapping_sub(expected) < most {
+            Ok(())
+        } else {
+            Err(Wrong::Number { number, expected, most })
+        }
+    }
+
+    /// A request's place is not used any more. How many more places can be given back.
+    pub(crate) fn ended(&self, place: Place) -> Result<u32, Wrong> {
+        let before = self.entry(place.number).swap(word(place), Ordering::AcqRel);
+        if number_in(before) == place.number {
+            return Err(Wrong::Twice { number: place.number });
+        }
+        // Of two threads that end neighbours at once one sees what both have done.
+        fence(Ordering::SeqCst);
+        let mut freed = 0;
+        loop {
+            let prefix = self.prefix.load(Ordering::Acquire);
+            let (number, at) = (number_in(prefix), parts_in(prefix).1);
+            let oldest = self.entry(number).load(Ordering::Acquire);
+            if number_in(oldest) != number {
+                return Ok(freed);
+            }
+            let (start, units) = parts_in(oldest);
+            let (expected, _) = self.ring.next(at, units);
+            if start != expected {
+                return Err(Wrong::Place { number, start, expected });
+            }
+            let at = (start + units) % self.ring.units;
+            let next = word(Place { number: number.wrapping_add(1), start: 0, units: at });
+            let swapped =
+                self.prefix.compare_exchange(prefix, next, Ordering::AcqRel, Ordering::Relaxed);
+            freed += u32::from(swapped.is_ok());
+        }
+    }
+
+    /// Whether the peer must be told of places that can be given back, `banked` by now: otherwise it
+    /// might have no room for the longest request although all are done.
+    pub(crate) fn is_due(&self, banked: u32) -> bool {
+        if banked == 0 {
+            return false;
+        }
+        if 2 * banked >= self.most() {
+            return true;
+        }
+        let (number, at) = self.prefix();
+        let last = self.entry(number.wrapping_sub(banked + 1)).load(Ordering::Acquire);
+        let (start, units) = parts_in(last);
+        let from = (start + units) % self.ring.units;
+        // All of the ring, if they are equal.
+        let held = (at + self.ring.units - from - 1) % self.ring.units + 1;
+        held + 2 * self.ring.longest > self.ring.units
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+#[path = "volume_tests.rs"]
+mod tests;
