@@ -53,6 +53,11 @@ impl Placement {
             settings.neighbourhood_max = 2;
         }
         settings.network.push(("GASNET_IBV_FABRIC".to_owned(), "soft".to_owned()));
+        // `scripts/test --all` runs the tests of messages with each flow control.
+        let flow = ::settings::variable("TESTKIT_FLOW_CONTROL");
+        if let Some(flow) = flow.and_then(|flow| flow.into_string().ok()) {
+            settings.network.push(("GASNET_AM_FLOW_CONTROL".to_owned(), flow));
+        }
         (hosts, settings)
     }
 }

@@ -10,6 +10,8 @@
 mod build;
 #[path = "c_suite/debug.rs"]
 mod debug;
+#[path = "c_suite/flow.rs"]
+mod flow;
 #[path = "c_suite/modes.rs"]
 mod modes;
 #[path = "c_suite/symbols.rs"]

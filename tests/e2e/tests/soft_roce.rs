@@ -96,6 +96,8 @@ fn jobs() -> Vec<Step> {
             ("connections on demand", "GASNET_CONNECT_STATIC=0"),
             ("shared receive queue", "GASNET_USE_SRQ=1"),
             ("receive queues of their own", "GASNET_USE_SRQ=0"),
+            ("credits that move", "GASNET_AM_FLOW_CONTROL=dynamic"),
+            ("rings for requests", "GASNET_AM_FLOW_CONTROL=volume"),
         ] {
             steps.push(job(&format!("ring, {name}"), variables, "ring 20").shows("40 steps"));
         }
@@ -103,6 +105,13 @@ fn jobs() -> Vec<Step> {
             job("random traffic of a Rust program", "", "traffic 200 7")
                 .shows("operations as the model says"),
         );
+        for scheme in ["dynamic", "volume"] {
+            let variables = format!("GASNET_AM_FLOW_CONTROL={scheme}");
+            let name = format!("random traffic of a Rust program, {scheme}");
+            steps.push(
+                job(&name, &variables, "traffic 200 7").shows("operations as the model says"),
+            );
+        }
         // The first rank found; the other one waits in a barrier.
         let killed =
             "testexit 3 --delay 30000 & sleep 8; kill -9 $(pgrep -x testexit | head -1); wait $!";
@@ -206,6 +215,12 @@ fn every_program() {
                 "GASNET_SUPERNODE_MAXSIZE={most} GASNET_IBV_FABRIC=verbs GASNET_IBV_MAX_HCAS=2 $programs/gasnetrun_ibv -n {ranks} {path}"
             );
             let title = format!("{name}, {language}, {mode}, {ranks} ranks by {most}");
+            let schemes = if name.starts_with("am_") { &["dynamic", "volume"][..] } else { &[] };
+            for scheme in schemes {
+                let command = format!("GASNET_AM_FLOW_CONTROL={scheme} {command}");
+                let title = format!("{title}, {scheme}");
+                steps.push(step(&title, 240, &command).shows(&format!("PASS {name}")));
+            }
             steps.push(step(&title, 240, &command).shows(&format!("PASS {name}")));
             folder = program.parent().map(|folder| folder.display().to_string());
         }

@@ -47,7 +47,7 @@ fn run(program: &Path, ranks: &str, args: &[&str], variables: &[(&str, &str)]) -
 }
 
 /// Runs a program in a placement on 3 ranks; what is wrong with that.
-fn fault(program: &Path, name: &str, variables: &[(&str, &str)]) -> Option<String> {
+pub(crate) fn fault(program: &Path, name: &str, variables: &[(&str, &str)]) -> Option<String> {
     let outcome = run(program, "3", arguments(name), variables);
     let said = outcome.out().matches(&format!("PASS {name}\n")).count();
     let fault = outcome.fault(0).or_else(|| (said != 1).then(|| format!("said PASS {said} times")));
