@@ -393,7 +393,7 @@ impl Running {
     /// # Panics
     /// When the output ends or 30 s pass without it; shows what was there.
     pub fn wait_stdout(&self, text: &str, times: usize) {
-        self.wait_text(&self.stdout.0, text, times);
+        self.wait_text([&self.stdout.0, &self.stderr.0], text, times);
     }
 
     /// Waits until standard error contains `text` `times` times.
@@ -401,10 +401,11 @@ impl Running {
     /// # Panics
     /// As [`Running::wait_stdout`].
     pub fn wait_stderr(&self, text: &str, times: usize) {
-        self.wait_text(&self.stderr.0, text, times);
+        self.wait_text([&self.stderr.0, &self.stdout.0], text, times);
     }
 
-    fn wait_text(&self, stream: &Stream, text: &str, times: usize) {
+    /// Waits for a text in the first stream. The other one tells why it does not come.
+    fn wait_text(&self, [stream, other]: [&Stream; 2], text: &str, times: usize) {
         let limit = Instant::now() + Duration::from_secs(30);
         let mut state = stream.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -413,11 +414,15 @@ impl Running {
                 return;
             }
             let left = limit.saturating_duration_since(Instant::now());
-            assert!(
-                !state.closed && !left.is_zero(),
-                "{}: {text:?} did not appear {times} times, seen: {seen}",
-                self.name
-            );
+            if state.closed || left.is_zero() {
+                let why = if state.closed { "until its end" } else { "in 30 s" };
+                let other = other.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let other = String::from_utf8_lossy(&other.kept);
+                panic!(
+                    "{}: {text:?} did not appear {times} times {why}, seen: {seen}\nand: {other}",
+                    self.name
+                );
+            }
             let waited = stream.1.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
