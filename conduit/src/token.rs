@@ -154,6 +154,22 @@ impl<'a> RawToken<'a> {
         outcome
     }
 
+    /// Answers a message of the library, which `call` names; `None`: it was answered before.
+    pub(crate) fn answer<M: Mode>(
+        &self,
+        call: &'static str,
+        handler: u8,
+        args: &[i32],
+        payload: AmPayload<'_>,
+    ) -> Option<()> {
+        self.claim(call).ok()?;
+        let (class, target) = (MessageClass::Reply, self.source_target());
+        let message = AmMessage { class, target, handler, args, payload };
+        // Nothing is lost but where the network closes.
+        let _sent = self.send::<M>(&message, Flags::NONE);
+        Some(())
+    }
+
     /// As [`RawToken::send`], but keeps the right to reply when nothing was sent.
     #[inline]
     pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>, flags: Flags) -> Outcome {

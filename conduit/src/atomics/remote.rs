@@ -254,11 +254,8 @@ impl RankContext {
             Ok(request.call.op.fetches().then_some(old))
         });
         let words = encode_reply(request.slot, done);
-        let (class, args, payload) = (MessageClass::Reply, words.as_slice(), AmPayload::None);
-        let reply = AmMessage { class, target: token.source, handler: REPLY, args, payload };
-        if token.claim("atomic").is_ok() {
-            let _sent = token.send::<M>(&reply, Flags::NONE);
-        }
+        // Answered before: nothing is left to be said.
+        let _answered = token.answer::<M>("atomic", REPLY, words.as_slice(), AmPayload::None);
     }
 
     fn on_atomic_reply<M: Mode>(&self, token: &RawToken<'_>, words: &[i32]) {

@@ -10,7 +10,7 @@ use crate::handler::{Function, Registered, Role};
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::token::RawToken;
-use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass};
+use crate::transport::message::AmPayload;
 use crate::transport::net::LentParts;
 use crate::vis::flights::Ticket;
 use crate::vis::own::{Lack, OwnMemory};
@@ -105,27 +105,18 @@ fn asked<M: Mode>(token: &RawToken<'_>, carried: &[u8], args: &[i32]) -> Option<
         Some((loan, parts)) => {
             let [of, number] = of_loan(loan);
             let parts = encode_parts(&parts);
-            answer::<M>(token, LENT, &[slot, generation, of, number], AmPayload::Medium(&parts))
+            token.answer::<M>(
+                "loan",
+                LENT,
+                &[slot, generation, of, number],
+                AmPayload::Medium(&parts),
+            )
         }
         None => {
             let args = [slot, generation, i32::from(stored)];
-            answer::<M>(token, REFUSED, &args, AmPayload::None)
+            token.answer::<M>("loan", REFUSED, &args, AmPayload::None)
         }
     }
-}
-
-fn answer<M: Mode>(
-    token: &RawToken<'_>,
-    handler: u8,
-    args: &[i32],
-    payload: AmPayload<'_>,
-) -> Option<()> {
-    token.claim("loan").ok()?;
-    let (class, target) = (MessageClass::Reply, token.source_target());
-    let message = AmMessage { class, target, handler, args, payload };
-    // Nothing is lost but where the network closes.
-    let _sent = token.send::<M>(&message, Flags::NONE);
-    Some(())
 }
 
 fn lent<M: Mode>(token: &RawToken<'_>, payload: &[u8], args: &[i32]) -> Option<()> {

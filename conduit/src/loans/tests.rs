@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use bootstrap::Rank;
 
 use crate::rma::by_message::tests::harness::{Placement, job_at};
+use crate::rma::by_message::tests::{pattern, put_and_get};
 use crate::segment_mode::SegmentMode;
 use crate::transport::net::watch_for_tests as watch;
-use crate::{BarrierFlags, Client, Flags, LocalCompletion, Mode, Par, Seq, Settings};
+use crate::{BarrierFlags, Client, Mode, Par, Seq, Settings};
 
 const MIB: usize = 1 << 20;
 /// More than a transfer has chunks, and a few bytes.
@@ -56,10 +57,6 @@ fn exchange<M: Mode>(client: &Client<M>, places: &Mutex<Vec<u64>>, at: u64) -> V
     all
 }
 
-fn pattern(seed: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (seed.wrapping_mul(31) + at * 7 + at / 251).to_le_bytes()[0]).collect()
-}
-
 /// Bytes that adapters moved for a rank, and those that messages had to move although they were asked
 /// for.
 fn moved<M: Mode>(client: &Client<M>) -> (u64, u64) {
@@ -71,18 +68,7 @@ fn moved<M: Mode>(client: &Client<M>) -> (u64, u64) {
 fn transfers<M: Mode>(client: &Client<M>, to: Rank, base: u64, rounds: usize) {
     for round in 0..rounds {
         let bytes = pattern(round + 3 * client.rank().0 as usize, LEN);
-        client.put(to, base + 3, &bytes).expect("put");
-        let mut back = vec![0; LEN];
-        client.get(to, base + 3, &mut back).expect("get");
-        assert!(back == bytes, "round {round}");
-        let mut again = vec![0; LEN];
-        let done = client.scope(|scope| {
-            let put = scope.put_nb(to, base + 17, &bytes, LocalCompletion::Now, Flags::NONE)?;
-            put.expect("sent").wait()?;
-            scope.get_nbi(to, base + 17, &mut again, Flags::NONE).map(|_sent| ())
-        });
-        done.expect("scope").expect("operations");
-        assert!(again == bytes, "round {round}");
+        put_and_get(client, to, [base + 3, base + 17], &bytes);
     }
 }
 

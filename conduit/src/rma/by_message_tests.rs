@@ -83,8 +83,25 @@ fn exchange<M: Mode>(client: &Client<M>, places: &Mutex<Vec<u64>>, at: u64) -> V
     all
 }
 
-fn pattern(seed: usize, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed.wrapping_mul(31) + at * 7 + at / 251).to_le_bytes()[0]).collect()
+}
+
+/// Puts bytes to a place of a rank and gets them, then the same without blocking at another place.
+pub(crate) fn put_and_get<M: Mode>(client: &Client<M>, to: Rank, places: [u64; 2], bytes: &[u8]) {
+    let (me, len, [first, second]) = (client.rank().0, bytes.len(), places);
+    client.put(to, first, bytes).expect("put");
+    let mut back = vec![0; len];
+    client.get(to, first, &mut back).expect("get");
+    assert!(back == bytes, "{len} bytes of rank {me} at {to}");
+    let mut again = vec![0; len];
+    let moved = client.scope(|scope| {
+        let put = scope.put_nb(to, second, bytes, LocalCompletion::Now, Flags::NONE)?;
+        put.expect("sent").wait()?;
+        scope.get_nbi(to, second, &mut again, Flags::NONE).map(|_sent| ())
+    });
+    moved.expect("scope").expect("operations");
+    assert!(again == bytes, "{len} bytes of rank {me} at {to}, not blocking");
 }
 
 /// Everything that moves bytes, to the next rank and to itself.
@@ -95,18 +112,7 @@ fn transfers<M: Mode>(client: &Client<M>, there: impl Fn(u32) -> u64, own: impl 
         let base = there(to.0);
         for (round, len) in [1_usize, 8, 100, 4097, 65_536, 200_001].into_iter().enumerate() {
             let bytes = pattern(round + me as usize, len);
-            client.put(to, base + 3, &bytes).expect("put");
-            let mut back = vec![0; len];
-            client.get(to, base + 3, &mut back).expect("get");
-            assert!(back == bytes, "{len} bytes of rank {me} at {to}");
-            let mut again = vec![0; len];
-            let moved = client.scope(|scope| {
-                let put = scope.put_nb(to, base + 9, &bytes, LocalCompletion::Now, Flags::NONE)?;
-                put.expect("sent").wait()?;
-                scope.get_nbi(to, base + 9, &mut again, Flags::NONE).map(|_sent| ())
-            });
-            moved.expect("scope").expect("operations");
-            assert!(again == bytes, "{len} bytes");
+            put_and_get(client, to, [base + 3, base + 9], &bytes);
         }
         client.put_value(to, base + 16, 0x0102_0304_0506, 6).expect("put");
         assert_eq!(client.get_value(to, base + 17, 5).expect("get"), 0x01_0203_0405);

@@ -18,7 +18,10 @@ use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::sys::own_memory::Unmapped;
 use crate::token::RawToken;
-use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass};
+use crate::transport::message::{AmPayload, MessageClass};
+
+/// What answers belong to, in errors.
+const CALL: &str = "vector transfer";
 
 /// A handler for Mediums; `None` from it: the message was none of ours.
 type Medium = fn(&RawToken<'_>, &mut [u8], &[i32]) -> Option<()>;
@@ -83,7 +86,7 @@ fn put_arrived<M: Mode>(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) 
     if let Err(lack) = memory.scatter(&described, data) {
         return refuse::<M>(token, [slot, generation], &lack);
     }
-    answer::<M>(token, DONE, &[slot, generation], AmPayload::None)?;
+    token.answer::<M>(CALL, DONE, &[slot, generation], AmPayload::None)?;
     if counted != 0 {
         let ready = token.context.vis.peers.packet((token.source_target(), counted));
         run_ready(token, ready);
@@ -102,7 +105,7 @@ fn get_arrived<M: Mode>(token: &RawToken<'_>, payload: &mut [u8], args: &[i32]) 
         Some(())
     })?;
     match gathered {
-        Ok(()) => answer::<M>(token, DATA, &[slot, generation], room.payload(len)),
+        Ok(()) => token.answer::<M>(CALL, DATA, &[slot, generation], room.payload(len)),
         Err(lack) => refuse::<M>(token, [slot, generation], &lack),
     }
 }
@@ -113,7 +116,7 @@ fn fill_arrived<M: Mode>(token: &RawToken<'_>, args: &[i32]) -> Option<()> {
     let Fill { endpoint, range, value } = Fill::of_wire(words)?;
     let (memory, _) = token.context.own_memory(endpoint)?;
     match memory.fill(range, value) {
-        Ok(()) => answer::<M>(token, DONE, ticket, AmPayload::None),
+        Ok(()) => token.answer::<M>(CALL, DONE, ticket, AmPayload::None),
         Err(lack) => refuse::<M>(token, *ticket, &lack),
     }
 }
@@ -124,7 +127,7 @@ fn refuse<M: Mode>(token: &RawToken<'_>, [slot, generation]: [i32; 2], lack: &La
     let Lack::Unmapped(Unmapped { range, errno }) = lack else { return None };
     let ([at, high], [len, more]) = (halves(range.at), halves(range.len));
     let args = [slot, generation, at, high, len, more, *errno];
-    answer::<M>(token, REFUSED, &args, AmPayload::None)
+    token.answer::<M>(CALL, REFUSED, &args, AmPayload::None)
 }
 
 /// The answer to a transfer of memory that its owner does not have.
@@ -146,20 +149,6 @@ fn unmapped_text(call: &str, token: &RawToken<'_>, range: Extent, errno: i32) ->
     format!(
         "{call} of rank {rank} names bytes {at:#x}..{end:#x} of rank {peer}, which has not mapped all of them so: {why}"
     )
-}
-
-fn answer<M: Mode>(
-    token: &RawToken<'_>,
-    handler: u8,
-    args: &[i32],
-    payload: AmPayload<'_>,
-) -> Option<()> {
-    token.claim("vector transfer").ok()?;
-    let (class, target) = (MessageClass::Reply, token.source_target());
-    let message = AmMessage { class, target, handler, args, payload };
-    // Nothing is lost but where the network closes.
-    let _sent = token.send::<M>(&message, Flags::NONE);
-    Some(())
 }
 
 fn done_arrived<M: Mode>(token: &RawToken<'_>, args: &[i32]) -> Option<()> {

@@ -208,9 +208,6 @@ impl<'a> Receiver<'a> {
         sink: &S,
         what: Poll,
     ) -> Result<(), Error> {
-        if completion.opcode == Opcode::ReceivedWrite {
-            return self.written(rail, completion, sink, what);
-        }
         let index = u32::try_from(completion.id).ok();
         let buffer = index.and_then(|index| self.0.buffers.pool.reclaim(index));
         if completion.status != Status::Success {
@@ -222,6 +219,9 @@ impl<'a> Receiver<'a> {
             qpn: completion.qpn,
             rail: u32::try_from(rail).unwrap_or(u32::MAX),
         };
+        if completion.opcode == Opcode::ReceivedWrite {
+            return self.written(buffer, info, sink, what);
+        }
         let recv_qp = self.recv_qp(header::source_of(info.imm).into(), SOURCES, info)?;
         let Some(buffer) = buffer else {
             return Err(self.malformed(recv_qp.peer.rank, "a receive that was never posted"));
@@ -237,7 +237,7 @@ impl<'a> Receiver<'a> {
     }
 
     #[cold]
-    pub(super) fn failed_receive(
+    fn failed_receive(
         self,
         rail: usize,
         completion: &Completion,

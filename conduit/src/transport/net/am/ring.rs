@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use fabric::{Completion, Data, Operation, Sge, Status};
+use fabric::{Data, Operation, Sge};
 
 use super::header::{self, Decoded, FIRST_CLIENT_HANDLER, PREFIX, RING_SOURCES, Shape};
 use super::receive::{Poll, Receiver, RecvQp, hand_over};
@@ -107,26 +107,15 @@ impl Sender<'_> {
 }
 
 impl<'a> Receiver<'a> {
-    /// A write with immediate data has come.
+    /// A write with immediate data has come; `buffer` is the receive that it has used up.
     #[inline(never)]
     pub(super) fn written<S: Sink + ?Sized>(
         self,
-        rail: usize,
-        completion: &Completion,
+        buffer: Option<Buffer>,
+        info: RecvInfo,
         sink: &S,
         what: Poll,
     ) -> Result<(), Error> {
-        let index = u32::try_from(completion.id).ok();
-        let buffer = index.and_then(|index| self.0.buffers.pool.reclaim(index));
-        if completion.status != Status::Success {
-            return self.failed_receive(rail, completion, buffer);
-        }
-        let info = RecvInfo {
-            imm: completion.imm.unwrap_or(0),
-            len: completion.len,
-            qpn: completion.qpn,
-            rail: u32::try_from(rail).unwrap_or(u32::MAX),
-        };
         let Some(buffer) = buffer else {
             let from = self.writer(info)?;
             return Err(self.malformed(from.peer.rank, "a receive that was never posted"));
