@@ -265,7 +265,10 @@ fn run_examples(build: &Path, ranks: u32) {
 
 /// What wordcount prints, without time and rate.
 fn words(program: &Path, ranks: u32, files: &[PathBuf]) -> String {
-    let outcome = job(ranks, program).args(["-k", "2000"]).args(files).run();
+    // Seconds of computing without optimisation, beside tests that go first.
+    let many = Duration::from_secs(600);
+    let tree = job(ranks, program).deadline("words of many files", many);
+    let outcome = tree.args(["-k", "2000"]).args(files).run();
     let out = outcome.expect(0).out();
     let (head, tail) = out.rsplit_once(" ranks: ").unwrap();
     assert!(tail.ends_with(" MB/s\n"), "{tail}");
