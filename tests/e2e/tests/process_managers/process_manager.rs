@@ -109,7 +109,8 @@ impl ProcessManager {
         }
     }
 
-    fn words(self) -> Vec<String> {
+    /// `hosts`: over two hosts by ssh, where the process manager is one that can.
+    fn words(self, hosts: bool) -> Vec<String> {
         let launcher = binary("gasnetrun_ibv").display().to_string();
         let words: &[&str] = match self {
             Self::Hydra => &["mpiexec.hydra", "-n", RANKS],
@@ -121,15 +122,8 @@ impl ProcessManager {
             Self::Mpi => {
                 &["GASNET_IBV_SPAWNER=mpi", "mpirun.openmpi", "--oversubscribe", "-np", RANKS]
             }
-            Self::OursMpi => &[
-                "MPIRUN_CMD=mpirun.openmpi --oversubscribe -np %N %C",
-                &launcher,
-                "-spawner=mpi",
-                "-n",
-                RANKS,
-            ],
-            Self::OursHydraMpi => {
-                &["MPIRUN_CMD=mpiexec.hydra -n %N %C", &launcher, "-spawner=mpi", "-n", RANKS]
+            Self::OursMpi | Self::OursHydraMpi => {
+                &[self.command(hosts), &launcher, "-spawner=mpi", "-n", RANKS]
             }
             Self::SrunPmi2 => {
                 &["srun", "-K0", "-W60", "-N2", "-n", RANKS, "-m", "plane=2", "--mpi=pmi2"]
@@ -156,7 +150,17 @@ impl ProcessManager {
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 
-    /// A command through this process manager.
+    /// What our launcher starts with the spawner mpi.
+    const fn command(self, hosts: bool) -> &'static str {
+        match (self, hosts) {
+            (Self::OursHydraMpi, false) => "MPIRUN_CMD=mpiexec.hydra -n %N %C",
+            (Self::OursHydraMpi, true) => "MPIRUN_CMD=mpiexec.hydra -hosts n1:2,n2:2 -n %N %C",
+            (_, false) => "MPIRUN_CMD=mpirun.openmpi --oversubscribe -np %N %C",
+            (_, true) => "MPIRUN_CMD=mpirun.openmpi --oversubscribe --host n1:2,n2:2 -np %N %C",
+        }
+    }
+
+    /// A command through this process manager: on this machine, or on a bed of hosts.
     pub(crate) fn job(self, bed: Option<&Cluster>, words: &[String]) -> Tree {
         let set = ["GASNET_QUIET=1", "GASNET_IBV_FABRIC=soft", "GASNET_BACKTRACE_TYPE=EXECINFO"];
         let root = ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"];
@@ -170,7 +174,7 @@ impl ProcessManager {
             ["-C", "/"].into_iter().chain(set).chain(root).map(str::to_owned).collect();
         line.extend(conf.into_iter().chain(address.map(str::to_owned)));
         line.extend(plugin);
-        line.extend(self.words());
+        line.extend(self.words(bed.is_some()));
         line.extend_from_slice(words);
         let tree = match bed {
             Some(bed) => bed.on("head", &[vec!["env".to_owned()], line].concat()),

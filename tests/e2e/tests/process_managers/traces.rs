@@ -88,6 +88,17 @@ fn a_killed_rank_on_a_host_of_slurm_is_named() {
     assert_eq!(at_rest(&cluster), None);
 }
 
+/// A traced job whose ranks speak MPI, on this machine or on two hosts whose clocks differ. What the
+/// launcher has said.
+fn speaks_mpi(manager: ProcessManager, bed: Option<&Cluster>, path: &Path) -> String {
+    let outcome = traced(manager, bed, path, "50").run();
+    outcome.expect(0);
+    let (timeline, silent) = check(manager.name(), path, &outcome);
+    assert_eq!(silent, 0, "{}", outcome.err());
+    timeline.assert_aligned();
+    outcome.err().to_owned()
+}
+
 #[test]
 fn traces_of_ranks_that_speak_mpi() {
     let name = "traces of ranks that speak MPI";
@@ -107,12 +118,20 @@ fn traces_of_ranks_that_speak_mpi() {
         }
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("job.json");
-        let outcome = traced(manager, None, &path, "50").run();
-        outcome.expect(0);
-        let (timeline, silent) = check(manager.name(), &path, &outcome);
-        assert_eq!(silent, 0, "{}", outcome.err());
-        timeline.assert_aligned();
+        speaks_mpi(manager, None, &path);
         let files = directory.path().read_dir().expect("it can be read").count();
         assert_eq!(files, 1, "{}: other files", manager.name());
+        let name = format!("{name}: {}, two hosts", manager.name());
+        let Some(cluster) = Cluster::up_with_clocks(&name, HOSTS, "n1=5000 n2=70000") else {
+            continue;
+        };
+        let path = cluster.directory().join("share/job.json");
+        let hosts = speaks_mpi(manager, Some(&cluster), &path);
+        for host in ["n1", "n2"] {
+            assert!(hosts.contains(host), "{name}: no rank on {host}: {hosts}");
+            let left = cluster.processes(host);
+            let rank = left.iter().find(|process| process.command.starts_with("(ring)"));
+            assert!(rank.is_none(), "{name}: left on {host}: {rank:?}");
+        }
     }
 }
