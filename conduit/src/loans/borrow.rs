@@ -18,11 +18,11 @@ use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outco
 use crate::transport::net::{LentParts, NetTransport};
 use crate::transport::place::Place;
 use crate::vis::describe::Shape;
-use crate::vis::flights::Ticket;
 use crate::vis::list::{Entries, Extent, List};
 use crate::vis::memory::Region;
 use crate::vis::send::VisOp;
 use crate::vis::state::ROOM;
+use crate::vis::ticket::Ticket;
 
 /// Bytes that one message carries, with what it says of them. Up to here a transfer takes one message
 /// and its answer, which is what a loan takes before its first byte moves.

@@ -12,8 +12,8 @@ use crate::rank::RankContext;
 use crate::token::RawToken;
 use crate::transport::message::AmPayload;
 use crate::transport::net::LentParts;
-use crate::vis::flights::Ticket;
 use crate::vis::own::{Lack, OwnMemory};
+use crate::vis::ticket::Ticket;
 
 impl RankContext {
     /// Registers the handlers, before the first message can come.

@@ -17,6 +17,8 @@ pub(crate) mod table;
 pub(crate) mod wire;
 
 #[cfg(test)]
+mod fuzz_seeds;
+#[cfg(test)]
 mod sim;
 #[cfg(test)]
 mod tests;

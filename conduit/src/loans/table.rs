@@ -9,8 +9,8 @@ use super::ledger::LoanId;
 use crate::rma::operations::OpCounters;
 use crate::transport::net::{LentParts, Refusals};
 use crate::transport::op_counter::OpCounter;
-use crate::vis::flights::Ticket;
 use crate::vis::memory::Region;
+use crate::vis::ticket::Ticket;
 
 /// Chunks end at multiples of this at the owner, which are those of its blocks, so that one loan has
 /// the memory of most of them.

@@ -2,7 +2,7 @@
 
 use super::ledger::LoanId;
 use crate::transport::net::{LentPart, LentParts, MOST_KEYS};
-use crate::vis::flights::Ticket;
+use crate::vis::ticket::Ticket;
 
 /// Handlers, below the client's indices.
 pub(super) const ASK: u8 = 84;

@@ -1,7 +1,7 @@
 //! Packets and answers that have arrived: the library's handlers of transfers.
 
 use super::fill::{Fill, halves, whole};
-use super::flights::{Flight, Landing, Ticket};
+use super::flights::{Flight, Landing};
 use super::grid::Row;
 use super::list::Extent;
 use super::memory::{Region, scatter};
@@ -12,6 +12,7 @@ use super::state::{
     ANSWER_ARGS, DATA, DONE, FILL, FILL_ARGS, GET, GET_ARGS, PEER, PEER_ARGS, PUT, PUT_ARGS,
     REFUSED, REFUSED_ARGS, ROOM,
 };
+use super::ticket::Ticket;
 use super::wire::{self, Described, Form};
 use crate::handler::{Function, Registered, Role};
 use crate::mode::Mode;

@@ -34,4 +34,5 @@ pub(crate) mod own;
 pub(crate) mod peer;
 pub(crate) mod send;
 pub(crate) mod state;
+pub(crate) mod ticket;
 mod wire;

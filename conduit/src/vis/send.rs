@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use super::cost::{Short, share};
 use super::describe::{Shape, bad, outside_local};
-use super::flights::{Flight, Landing, Ticket};
+use super::flights::{Flight, Landing};
 use super::grid::{Grid, Row};
 use super::group::Group;
 use super::list::{Extent, List, Piece, Pieces, push};
 use super::memory::{Region, gather};
 use super::peer::PeerCompletion;
 use super::state::{GET, GET_ARGS, PEER, PUT, ROOM};
+use super::ticket::Ticket;
 use super::wire::{self, Form};
 use crate::error::Error;
 use crate::mode::Mode;

@@ -8,7 +8,7 @@ use bootstrap::Rank;
 use super::context::NetContext;
 use super::error::Error;
 use super::memory::cache::Held;
-use super::memory::lend::{LentPart, LentParts};
+use super::memory::loan_parts::{LentPart, LentParts};
 use super::memory::pool::RawTarget;
 use super::peer::Peer;
 use super::pending_ops::OpKind;

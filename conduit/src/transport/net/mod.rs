@@ -58,7 +58,7 @@ pub(crate) use self::error::Error;
 pub(crate) use self::members::{Common, Members};
 pub(crate) use self::memory::buffers::SendBuffer;
 pub(crate) use self::memory::cache::Held;
-pub(crate) use self::memory::lend::{LentPart, LentParts, MOST_KEYS};
+pub(crate) use self::memory::loan_parts::{LentPart, LentParts, MOST_KEYS};
 pub(crate) use self::memory::pool::{Inbox, RawTarget, RemoteInbox, SegmentMemory};
 pub(crate) use self::memory::refusals::Refusals;
 pub(crate) use self::parts::{OwnPart, PartLimits};

@@ -23,6 +23,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use settings::log::RANK;
 use settings::say;
 
+use super::loan_parts::MOST;
 use super::refusals::Refusals;
 use super::regions::{Limits, Regions, Span};
 use super::registrar::{Registered, Registrar, as_len};
@@ -31,9 +32,6 @@ use super::watch::Watch;
 use crate::sys::block_signals;
 use crate::sys::spin_lock::{SpinGuard, SpinLock};
 use crate::trace::{self, Counter};
-
-/// Most regions of one request.
-pub(crate) const MOST: usize = 9;
 
 /// Parts of memory as a device sees them.
 pub(crate) type Entries = heapless::Vec<Sge, MOST>;

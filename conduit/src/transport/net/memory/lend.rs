@@ -2,23 +2,9 @@
 //! before they have given it back. What is not used any more stays registered as a cache does, in
 //! a budget of its own.
 
-use super::cache::{Cache, Found, Held, MOST, Parts, Users, Wanted};
+use super::cache::{Cache, Found, Held, Parts, Users, Wanted};
+use super::loan_parts::{LentPart, LentParts};
 use super::registrar::Registered;
-
-/// Most rails whose keys are told.
-pub(crate) const MOST_KEYS: usize = 16;
-
-/// A part of what is lent, as other ranks name it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LentPart {
-    pub(crate) at: u64,
-    pub(crate) len: u32,
-    /// By rail.
-    pub(crate) keys: heapless::Vec<u32, MOST_KEYS>,
-}
-
-/// Parts of a loan, one behind the other.
-pub(crate) type LentParts = heapless::Vec<LentPart, MOST>;
 
 impl Parts for LentParts {
     fn is_full(&self) -> bool {

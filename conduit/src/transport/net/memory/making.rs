@@ -1,6 +1,7 @@
 //! Making a region that is missing: room for it, the system's word for its pages, the devices.
 
-use super::cache::{Found, Held, MOST, Parts, Shared, State, Users, Wanted, lock};
+use super::cache::{Found, Held, Parts, Shared, State, Users, Wanted, lock};
+use super::loan_parts::MOST;
 use super::regions::{Plan, Span};
 use super::registrar::{Registered, Rights, as_len};
 use super::watch::Watch;

@@ -271,11 +271,14 @@ impl Member<'_> {
     fn send(&self, message: &AmMessage<'_>, handler: &dyn Fn(Arrived<'_>)) {
         let begin = Instant::now();
         while !self.net.send(message).expect("send") {
-            let _ = self
+            let count = self
                 .net
                 .poll::<Par, _>(&TestSink(&self.met, handler), Poll::All)
                 .expect("open")
                 .expect("poll");
+            if count == 0 {
+                std::thread::yield_now();
+            }
             assert!(begin.elapsed() < PATIENCE, "rank {} has no room for ever", self.rank);
         }
     }
