@@ -271,8 +271,12 @@ fn limited(
 }
 
 fn descriptors() -> Checked {
-    let outcome = limited((60, 60), 64, &["/bin/sleep", "1000"])?;
-    outcome.fault(125).map_or(Ok(()), |fault| Err(fault.into()))
+    let outcome = limited((60, 60), 64, &["/bin/echo", "ran"])?;
+    if let Some(fault) = outcome.fault(125) {
+        return Err(fault.into());
+    }
+    let (err, told) = (outcome.err(), "the limit is 60 (hard limit of open files, `ulimit -Hn`)");
+    ensure(err.contains(told) && outcome.stdout.is_empty(), err)
 }
 
 fn limit_restored() -> Checked {
