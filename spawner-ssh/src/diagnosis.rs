@@ -94,6 +94,10 @@ classes! {
     Library: Program, false =>
         "install the library there, or say where it is: -E LD_LIBRARY_PATH sends yours, an rpath \
          in the program works as well";
+    /// A limit of the system on descriptors or processes is too low for its ranks.
+    Limits: Program, false =>
+        "raise the limit there (/etc/security/limits.conf, LimitNOFILE=, LimitNPROC= and TasksMax= \
+         of an sshd that systemd starts), or start fewer ranks on that host";
     /// It was there and is not any more.
     Lost: Bootstrap, false => "look whether the host, its network or its agent went down";
     /// Anything else.

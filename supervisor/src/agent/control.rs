@@ -294,7 +294,9 @@ impl<'a> OneHost<'a> {
 
     fn work(mut self) -> Result<(), OsError> {
         let made = self.control.make_directory().map_err(|text| (text, CODE_LAUNCH));
-        if let Err((text, code)) = made.and_then(|()| self.ranks.prepare(self.mask)) {
+        let prepare =
+            |()| self.ranks.prepare(self.mask).map_err(|unready| (unready.text, unready.code));
+        if let Err((text, code)) = made.and_then(prepare) {
             self.fail_start(None, code, text);
         }
         event_loop::run(&mut self).map_err(cannot("wait for events"))?;

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use nix::sys::signal::SigSet;
 use nix::unistd::getpid;
+use spawner_ssh::diagnosis::Class;
 
 use super::bootstrap_server::BootstrapServer;
 use super::capture::{Capture, Outlet};
@@ -13,14 +14,21 @@ use super::input::{self, Readers};
 use super::machine::{CODE_LAUNCH, Command, RankEvent};
 use super::processes;
 use super::record::epoch_now;
-use super::spawn::{Spawner, Started};
+use super::spawn::{SPAWN_BATCH, SpawnError, Spawner, Started};
 use super::sys::{self, Reaped};
 use crate::event_loop::{Ready, Token};
 use crate::plan::JobPlan;
 use crate::report::End;
 
-/// Ranks started at the same time, between two rounds of the event loop.
-const SPAWN_BATCH: u32 = 16;
+/// Why no rank of this host can be started.
+#[derive(Debug)]
+pub(crate) struct Unready {
+    pub(crate) text: String,
+    /// Exit code that follows.
+    pub(crate) code: i32,
+    pub(crate) class: Class,
+}
+
 /// Ranks whose CPU times are sampled.
 const CPU_SAMPLE: usize = 8;
 
@@ -92,16 +100,19 @@ impl<'a> LocalRanks<'a> {
         }
     }
 
-    /// What can fail before the first rank; the error with the exit code that follows. `mask` is
-    /// the ranks' signal mask.
-    pub(crate) fn prepare(&mut self, mask: SigSet) -> Result<(), (String, i32)> {
+    /// What can fail before the first rank. `mask` is the ranks' signal mask.
+    pub(crate) fn prepare(&mut self, mask: SigSet) -> Result<(), Unready> {
         let directory = &self.plan.directory;
         std::env::set_current_dir(directory).map_err(|error| {
             let text = format!("cannot change to the directory {}: {error}", directory.display());
-            (text, CODE_LAUNCH)
+            Unready { text, code: CODE_LAUNCH, class: Class::Directory }
         })?;
-        let spawner = Spawner::new(self.plan, &self.boot.share, mask);
-        self.spawner = Some(spawner.map_err(|error| (error.to_string(), error.code()))?);
+        let spawner = Spawner::new(self.plan, &self.boot.share, mask, self.own_input);
+        self.spawner = Some(spawner.map_err(|error| {
+            let limit = matches!(error, SpawnError::Limit(_));
+            let class = if limit { Class::Limits } else { Class::Program };
+            Unready { text: error.to_string(), code: error.code(), class }
+        })?);
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 //!
 //! * `machine`: decides how the job ends (pure). `control`: what surrounds it for a whole job, and
 //!   a job on this host alone. `record`: writes down what happened.
-//! * `local_ranks`: the ranks of one host; `host_ranks`: which those are; `spawn`: starts them;
+//! * `local_ranks`: the ranks of one host; `host_ranks`: which those are; `limits`: whether the
+//!   system lets them be so many; `spawn`: starts them;
 //!   `bootstrap_server`: serves their bootstrap calls; `capture`, `output`, `sink`, `input`,
 //!   `standard`: their standard streams and ours.
 //! * `processes`: children, and what ranks leave behind. `sys`: system calls.
@@ -13,6 +14,7 @@ pub(crate) mod capture;
 pub(crate) mod control;
 pub(crate) mod host_ranks;
 pub(crate) mod input;
+pub(crate) mod limits;
 pub(crate) mod local_ranks;
 pub(crate) mod machine;
 #[cfg(test)]

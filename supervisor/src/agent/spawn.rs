@@ -6,16 +6,22 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
+use bootstrap::Rank;
 use nix::fcntl::OFlag;
 use nix::sched::CpuSet;
-use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::resource::rlim_t;
 use nix::sys::signal::SigSet;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use super::host_ranks::HostRanks;
+use super::input;
+use super::limits::{self, Short};
 use super::machine::CODE_LAUNCH;
 use super::sys::{self, Child, Failure, Image, Step};
 use crate::plan::JobPlan;
+
+/// Ranks started at the same time, between two rounds of the event loop.
+pub(super) const SPAWN_BATCH: u32 = 16;
 
 /// Where a rank's standard input comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +51,13 @@ pub(super) enum SpawnError {
     Nul { what: String },
     #[error("cannot bind rank {rank} to CPU {cpu}: the system's CPU sets end before it")]
     Cpu { rank: u32, cpu: usize },
+    #[error(transparent)]
+    Limit(Short),
 }
 
 fn hint(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
-        Some(libc::EMFILE) => {
-            "; every rank needs 3 descriptors here, and 5 with an output directory: raise `ulimit -n`"
-        }
+        Some(libc::EMFILE) => "; the job needs more descriptors than it seemed: raise `ulimit -n`",
         Some(libc::ENFILE) => "; the whole system is out of descriptors (fs.file-max)",
         _ => "",
     }
@@ -141,23 +147,26 @@ fn environment(
     Ok((env, Some(at)))
 }
 
-/// Makes room for the agent's descriptors; returns the limit that ranks must see, when it changed.
-fn raise_limit(size: u32) -> Option<(rlim_t, rlim_t)> {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    let needed = u64::from(size) * 6 + 64;
-    if soft >= needed || hard <= soft {
-        return None;
-    }
-    setrlimit(Resource::RLIMIT_NOFILE, hard.min(needed.max(soft)), hard).ok()?;
-    Some((soft, hard))
+/// Descriptors that the agent needs for `ranks`, of which it starts [`SPAWN_BATCH`] at a time:
+/// its ends of two pipes and a socket, theirs as well until they run, both ends of the pipes of
+/// those whose input is one, and the files of `output`.
+fn descriptors(plan: &JobPlan, share: &HostRanks, own_input: bool) -> u64 {
+    let ranks = u64::from(share.count());
+    let starting = u64::from(share.count().min(SPAWN_BATCH));
+    let pipe = |rank: &Rank| input::for_rank(plan, rank.0, own_input) == Input::Pipe;
+    let fed = share.ranks.iter().filter(|rank| pipe(rank)).count() as u64;
+    let files = if plan.output.directory.is_some() { 2 * ranks } else { 0 };
+    3 * (ranks + starting) + fed + fed.min(starting) + files
 }
 
 impl<'a> Spawner<'a> {
-    /// Prepares the start of the ranks of `share`, which will have `mask` as their signal mask.
+    /// Prepares the start of the ranks of `share`, which will have `mask` as their signal mask and
+    /// may inherit our standard input if that is `own_input`.
     pub(super) fn new(
         plan: &'a JobPlan,
         share: &HostRanks,
         mask: SigSet,
+        own_input: bool,
     ) -> Result<Self, SpawnError> {
         let refused = |operation| move |source| SpawnError::Channel { rank: 0, operation, source };
         let empty = File::open("/dev/null").map_err(refused("open /dev/null"))?;
@@ -170,8 +179,11 @@ impl<'a> Spawner<'a> {
         let words = words.collect::<Result<Vec<_>, _>>()?;
         let (env, own_at) = environment(plan, share, empty.as_raw_fd())?;
         let image = Image::new(program, words, env);
-        let (share, limit) = (share.clone(), raise_limit(share.count()));
-        Ok(Self { plan, share, image, empty, own_at, mask, limit })
+        let count = share.count();
+        limits::processes(count).map_err(SpawnError::Limit)?;
+        let limit = limits::make_room(count, descriptors(plan, share, own_input))
+            .map_err(SpawnError::Limit)?;
+        Ok(Self { plan, share: share.clone(), image, empty, own_at, mask, limit })
     }
 
     /// Starts the local ranks from `first` on at the same time, one per input. One result each, up
@@ -299,9 +311,10 @@ impl<'a> Spawner<'a> {
                 (CODE_LAUNCH, "")
             }
             (Step::Exec, _) => (126, ""),
-            (Step::Clone, libc::EAGAIN) => {
-                (CODE_LAUNCH, ": the limit of processes is reached (ulimit -u)")
-            }
+            (Step::Clone, libc::EAGAIN) => (
+                CODE_LAUNCH,
+                ": a limit of processes is reached (ulimit -u, or that of a control group)",
+            ),
             _ => (CODE_LAUNCH, ""),
         };
         let seen = io::Error::from_raw_os_error(failure.errno).to_string();

@@ -9,7 +9,7 @@ use bootstrap::collective::Bytes;
 use nix::sys::signal::SigSet;
 use settings::deadlines::tree::{FAREWELL, HOLD, PARENT_SILENT};
 use settings::{log::LAUNCHER, say};
-use spawner_ssh::diagnosis::{Class, Failure, Step};
+use spawner_ssh::diagnosis::{Failure, Step};
 
 use super::parent::Parent;
 use super::relay::Relay;
@@ -149,7 +149,7 @@ impl Driver<'_> {
         self.parent.heard = self.now();
         let prepared = possible.and_then(|()| {
             let prepared = self.ranks.prepare(mask);
-            prepared.map_err(|(text, _)| Failure::new(Class::Directory, text))
+            prepared.map_err(|unready| Failure::new(unready.class, unready.text))
         });
         match prepared {
             Ok(()) if self.staging.is_expected() => {}

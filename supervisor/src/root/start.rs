@@ -11,6 +11,7 @@ use spawner_ssh::diagnosis::{Class, Failure, Step};
 
 use super::driver::{Phase, Root};
 use crate::agent::control::Supervise;
+use crate::agent::limits::{self, Short};
 use crate::agent::machine::CODE_LAUNCH;
 use crate::event_loop::{Role, ms};
 use crate::plan::{JobPlan, Ssh, StageMode, StdinTo};
@@ -187,7 +188,17 @@ impl Root<'_> {
         }
     }
 
+    /// Makes room for the files of output, all of which are open here.
+    fn make_room(&self) -> Result<(), Short> {
+        let plan = self.control.plan;
+        let files = if plan.output.directory.is_some() { 2 * u64::from(plan.size) } else { 0 };
+        limits::make_room(plan.size, files).map(drop)
+    }
+
     fn start_ranks(&mut self) {
+        if let Err(short) = self.make_room() {
+            return self.fail_start(None, CODE_LAUNCH, short.to_string());
+        }
         let branches = self.below.make_branches(&self.host_of);
         let node = Node {
             size: self.control.plan.size,

@@ -271,8 +271,11 @@ fn limited(
 }
 
 fn descriptors() -> Checked {
-    let outcome = limited((60, 60), 64, &["/bin/sleep", "1000"])?;
-    outcome.fault(125).map_or(Ok(()), |fault| Err(fault.into()))
+    let outcome = limited((60, 60), 64, &["/bin/echo", "ran"])?;
+    if let Some(fault) = outcome.fault(125) {
+        return Err(fault.into());
+    }
+    ensure(outcome.stdout.is_empty(), format!("ranks ran: {}", outcome.out()))
 }
 
 fn limit_restored() -> Checked {

@@ -21,9 +21,9 @@ pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
 }
 
 /// Milliseconds of one bare loop, by its own clock: its own start is not counted.
-fn bare(kind: &str, program: &Path) -> Result<f64> {
+pub(crate) fn bare(kind: &str, count: u32, program: &Path) -> Result<f64> {
     let mut command = Command::new(sibling("bench_raw")?);
-    command.arg(kind).arg("256").arg(program);
+    command.arg(kind).arg(count.to_string()).arg(program);
     let ended = run(command, true)?;
     let nanos: f64 = ended.out.trim().parse()?;
     Ok(nanos / 1e6)
@@ -42,7 +42,7 @@ pub(crate) fn launch(repetitions: Repetitions) -> Result<Findings> {
                 command.args(["-n", "256"]).arg(&noop);
                 Ok(("mpiexec.hydra", run(command, false)?.wall_ms))
             }
-            (other, _) => Ok((LOOPS[other - 1].0, bare(LOOPS[other - 1].0, &noop)?)),
+            (other, _) => Ok((LOOPS[other - 1].0, bare(LOOPS[other - 1].0, 256, &noop)?)),
         }
     };
     let kinds = if hydra.is_some() { 5 } else { 4 };

@@ -16,7 +16,9 @@ mod record;
 mod results;
 mod row;
 mod run;
+mod scale;
 mod ssh;
+mod tables;
 mod vectors;
 
 use std::process::ExitCode;
@@ -98,6 +100,13 @@ const ENGINE_FIGURES: [(&str, Measure); 3] = [
     ("engine-srun", engines::srun),
 ];
 
+/// Figures of jobs of many ranks on this host, by `--scale`.
+const SCALE_FIGURES: [(&str, Measure); 3] = [
+    ("scale-launch", scale::launch),
+    ("scale-memory", scale::memory),
+    ("scale-tables", tables::tables),
+];
+
 const FULL: Repetitions = Repetitions { launches: 15, pairs: 15, exits: 7, realtime: false };
 const QUICK: Repetitions = Repetitions { launches: 3, pairs: 3, exits: 1, realtime: false };
 
@@ -107,7 +116,7 @@ fn main() -> ExitCode {
     let figures = figures();
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
-            "--c" | "--net" | "--softroce" | "--ssh" | "--engines" => {}
+            "--c" | "--net" | "--softroce" | "--ssh" | "--engines" | "--scale" => {}
             "--quick" => repetitions = Repetitions { realtime: repetitions.realtime, ..QUICK },
             "--realtime" => repetitions.realtime = true,
             "--write" => write = true,
@@ -136,7 +145,8 @@ fn main() -> ExitCode {
     }
     report(&machine, &found);
     if write {
-        let written = record::write(suite(), &machine, &found);
+        let written =
+            curves(&machine, &found).and_then(|()| record::write(suite(), &machine, &found));
         match written.and_then(|path| Ok((path, results::write()?))) {
             Ok((path, page)) => show(&format!("written to {} and {page}\n", path.display())),
             Err(Failure(text)) => {
@@ -153,6 +163,28 @@ fn main() -> ExitCode {
     }
 }
 
+/// Writes the curves of what was measured over the number of ranks.
+fn curves(machine: &[(&str, String)], found: &[(&str, Findings)]) -> run::Result<()> {
+    let machine = described(machine);
+    for (name, findings) in found {
+        let curves = match *name {
+            "scale-memory" => scale::of_memory(&findings.samples, &machine)?,
+            "scale-tables" => scale::of_tables(&findings.samples, &machine)?,
+            _ => Vec::new(),
+        };
+        for path in scale::write(curves)? {
+            show(&format!("written to {}\n", path.display()));
+        }
+    }
+    Ok(())
+}
+
+fn described(machine: &[(&str, String)]) -> String {
+    let machine: Vec<String> =
+        machine.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    machine.join(", ")
+}
+
 /// Writes the page of results from the records.
 fn renew_results() -> ExitCode {
     match results::write() {
@@ -167,7 +199,7 @@ fn renew_results() -> ExitCode {
 
 /// What the figures are together.
 fn suite() -> &'static str {
-    let suites = ["--c", "--net", "--softroce", "--ssh", "--engines"];
+    let suites = ["--c", "--net", "--softroce", "--ssh", "--engines", "--scale"];
     let mut arguments = std::env::args().skip(1);
     let suite = arguments.find_map(|argument| suites.into_iter().find(|suite| *suite == argument));
     suite.map_or("host", |suite| suite.trim_start_matches('-'))
@@ -183,6 +215,7 @@ fn figures() -> Vec<(&'static str, Measure)> {
             "--softroce" => &SOFTROCE_FIGURES[..],
             "--ssh" => &SSH_FIGURES[..],
             "--engines" => &ENGINE_FIGURES[..],
+            "--scale" => &SCALE_FIGURES[..],
             _ => &[],
         });
     }
@@ -202,10 +235,8 @@ fn attempt(name: &str, measure: Measure, repetitions: Repetitions) -> Findings {
 }
 
 fn report(machine: &[(&str, String)], found: &[(&str, Findings)]) {
-    let machine: Vec<String> =
-        machine.iter().map(|(name, value)| format!("{name} {value}")).collect();
     let columns = ["figure, reference", "ours", "reference", "ratio", "target", "verdict"];
-    let mut table = Table::new(&machine.join(", "), &columns);
+    let mut table = Table::new(&described(machine), &columns);
     for row in found.iter().flat_map(|(_, findings)| &findings.rows) {
         let mut cells = row.cells.to_vec();
         cells.push(row.verdict.to_string());

@@ -23,7 +23,7 @@ fn said(program: &str, arguments: &[&str]) -> Result<String> {
 }
 
 /// The commit that was measured; with `+` when the checkout has changes.
-fn commit() -> Result<String> {
+pub(crate) fn commit() -> Result<String> {
     let commit = said("git", &["rev-parse", "--short", "HEAD"])?;
     let changed = said("git", &["status", "--porcelain", "--untracked-files=no"])?;
     Ok(if changed.is_empty() { commit } else { commit + "+" })

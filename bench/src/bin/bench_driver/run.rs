@@ -149,6 +149,11 @@ fn holders(token: &str) -> usize {
 }
 
 impl Running {
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The output so far. Leaves the place where the program writes untouched.
     pub(crate) fn so_far(&self) -> Result<String> {
         use std::os::unix::fs::FileExt;

@@ -238,6 +238,12 @@ fn what_is_missing_on_one_host_is_said_before_any_rank_starts() {
         let words = [&["-E", "LD_LIBRARY_PATH"], &words[..]].concat();
         cases.run("the library is shown", &[path], &words, 0, &[]);
     }
+    // The last one: not everybody may raise a limit again.
+    bed.shell("n2", "prlimit --nofile=100:100 --pid $(cat /run/sshd.pid)");
+    let words = [&["-n", "80"], &RAN[..]].concat();
+    let says = [one, "program check", "40 ranks need", "limit is 100 (hard limit of open files"];
+    cases.run("few descriptors", &[], &words, 125, &says);
+    cases.run("enough for fewer ranks", &[], &RAN, 0, &[]);
     cases.end();
 }
 

@@ -1,0 +1,106 @@
+//! Limits of the system that are too low for the ranks: told before any of them starts, with the
+//! number that would do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use testkit::{Outcome, Tree, binary, skip};
+
+const RANKS: &str = "64";
+
+/// A job of 64 ranks that print a line, behind `script`, which ends with the call of its words.
+fn limited(script: &str, wrapper: &[&str]) -> Outcome {
+    let launcher = binary("gasnetrun_ibv");
+    let words = [wrapper, &["sh", "-c", script, "sh"]].concat();
+    let tree = Tree::new(words[0]).args(&words[1..]).arg(launcher);
+    tree.args(["-n", RANKS, "/bin/echo", "ran"]).dir("/").run()
+}
+
+/// Runs the job under a low limit, which must be told as `told`, and then under the one that the
+/// message names.
+fn too_low(low: u64, told: &str, run: impl Fn(u64) -> Outcome) {
+    let outcome = run(low);
+    let err = outcome.err();
+    outcome.expect(125);
+    assert!(outcome.stdout.is_empty(), "a rank ran: {err}");
+    assert_eq!(err.matches("the limit is").count(), 1, "{err}");
+    let told = format!("the limit is {low} ({told}");
+    assert!(err.contains("64 ranks need") && err.contains(&told), "{told:?} not in {err}");
+    let words: Vec<&str> = err.split_ascii_whitespace().collect();
+    let at = words.iter().position(|word| *word == "would").expect("what would do");
+    let enough: u64 = words[at - 1].parse().expect("a number");
+    let outcome = run(enough);
+    outcome.expect(0);
+    assert_eq!(outcome.out().lines().count(), 64, "{}", outcome.err());
+    // Not much more than necessary is asked for.
+    assert!(enough < low + 300, "{err}");
+}
+
+#[test]
+fn descriptors_are_too_few() {
+    let script = |limit| format!("ulimit -n {limit}; exec \"$@\"");
+    too_low(100, "hard limit of open files", |limit| limited(&script(limit), &[]));
+    // A soft limit is raised, and the ranks have it as it was.
+    let outcome = limited("ulimit -Sn 50; exec \"$@\"", &[]);
+    outcome.expect(0);
+    assert_eq!(outcome.out().lines().count(), 64, "{}", outcome.err());
+}
+
+#[test]
+fn a_user_may_have_too_few_processes() {
+    // A user who has none yet. Root is free from this limit.
+    let user = (40_000..).find(|user| !is_in_use(*user)).expect("a number");
+    let user = user.to_string();
+    let words =
+        ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps=-all"];
+    let launcher = binary("gasnetrun_ibv");
+    let tried = Tree::new(words[0]).args(&words[1..]).args(["test", "-x"]).arg(launcher).run();
+    if !nix::unistd::getuid().is_root() || tried.code() != 0 {
+        return skip("processes of a user", "needs root, setpriv and binaries for everybody");
+    }
+    too_low(20, "limit of processes, `ulimit -u`", |limit| {
+        let limit = format!("--nproc={limit}");
+        limited("exec \"$@\"", &[&words[..], &["prlimit", &limit]].concat())
+    });
+}
+
+fn is_in_use(user: u32) -> bool {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut statuses =
+        processes.filter_map(|one| fs::read_to_string(one.path().join("status")).ok());
+    let line = format!("Uid:\t{user}\t");
+    statuses.any(|status| status.contains(&line))
+}
+
+/// A control group of its own that limits processes.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(limit: u64) -> Option<Self> {
+        let name = format!("gasnetrun-test-{}-{limit}", std::process::id());
+        ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].iter().find_map(|mount| {
+            let group = Self(Path::new(mount).join(&name));
+            fs::create_dir(&group.0).ok()?;
+            fs::write(group.0.join("pids.max"), limit.to_string()).ok()?;
+            Some(group)
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_control_group_may_have_too_few_processes() {
+    if Group::new(20).is_none() {
+        return skip("processes of a control group", "no group can be made here");
+    }
+    too_low(20, "/sys/fs/cgroup/", |limit| {
+        let group = Group::new(limit).expect("a control group");
+        let script = format!("echo $$ >{}/cgroup.procs; exec \"$@\"", group.0.display());
+        limited(&script, &[])
+    });
+}
