@@ -1,5 +1,6 @@
 //! Benchmarks of the product beside hand-written references; `scripts/bench` runs them.
 
 pub mod arena;
+pub mod plot;
 pub mod raw_writes;
 pub mod sys;
