@@ -2,35 +2,47 @@
 
 use std::collections::HashSet;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Values beyond it leave no room around the drawing.
 const LARGEST: f64 = 1e30;
 
 /// What is drawn: series of points on two axes.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    pub(super) title: String,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    pub(super) series: Vec<Series>,
-    pub(super) commit: String,
-    pub(super) machine: String,
+    /// What stands above.
+    pub title: String,
+    /// The axis of the first number of a point.
+    pub x: Axis,
+    /// That of the second.
+    pub y: Axis,
+    /// In the order of the legend; names differ.
+    pub series: Vec<Series>,
+    /// What was measured.
+    pub commit: String,
+    /// Where.
+    pub machine: String,
 }
 
-#[derive(Debug, Deserialize)]
+/// An axis.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Axis {
-    pub(super) label: String,
-    pub(super) log: bool,
+pub struct Axis {
+    /// What is shown, with its unit.
+    pub label: String,
+    /// Logarithmic.
+    pub log: bool,
 }
 
-#[derive(Debug, Deserialize)]
+/// Points of one colour, joined in their order.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Series {
-    pub(super) name: String,
-    pub(super) points: Vec<[f64; 2]>,
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// Pairs of numbers.
+    pub points: Vec<[f64; 2]>,
 }
 
 /// Where a record is wrong, and how.

@@ -5,7 +5,7 @@ mod svg;
 
 use std::path::{Path, PathBuf};
 
-pub use figure::Figure;
+pub use figure::{Axis, Figure, Series};
 pub use svg::draw;
 
 /// Why a plot could not be made.

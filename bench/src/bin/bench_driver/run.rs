@@ -1,6 +1,7 @@
 //! Runs a program under a deadline and takes its wall time.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -250,6 +251,14 @@ impl Samples {
     pub(crate) fn median(&self, key: &str) -> Result<f64> {
         Ok(median(self.of(key)?))
     }
+}
+
+/// The largest resident memory that a process had, as the system keeps it (VmHWM), KiB; `None`: it
+/// does not tell.
+pub(crate) fn largest_resident(pid: impl Display) -> io::Result<Option<f64>> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    Ok(line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()))
 }
 
 /// Median; 0 of nothing.

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use bench::plot::{Axis, Figure, Series};
 
 use crate::Repetitions;
 use crate::launch::bare;
 use crate::row::{Findings, Row, Target};
-use crate::run::{Failure, Result, Samples, job, sibling, start};
+use crate::run::{Failure, Result, Samples, job, largest_resident, sibling, start};
 use crate::{record, tables};
 
 /// Where the curves are.
@@ -30,13 +30,6 @@ struct Peak {
     agent: f64,
 }
 
-/// The number in a line `KEY: NUMBER kB` of a file of `/proc/PID`.
-fn kib(pid: u32, file: &str, key: &str) -> Option<f64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    line.trim().strip_suffix(" kB")?.trim().parse().ok()
-}
-
 /// Looks at a launcher until it is told to stop. The system keeps the largest resident memory of a
 /// process itself, so only what comes in the last moments is missed; the pages of the program,
 /// which both have, count twice.
@@ -49,7 +42,7 @@ fn watch(launcher: u32, stop: Arc<AtomicBool>) -> JoinHandle<Peak> {
                 let text = std::fs::read_to_string(&children).ok()?;
                 text.split_ascii_whitespace().next()?.parse::<u32>().ok()
             });
-            let most = |pid| kib(pid, "status", "VmHWM").unwrap_or(0.0);
+            let most = |pid| largest_resident(pid).ok().flatten().unwrap_or(0.0);
             peak.launcher = peak.launcher.max(most(launcher));
             peak.agent = peak.agent.max(agent.map_or(0.0, most));
             std::thread::sleep(LOOK);
@@ -183,29 +176,30 @@ fn points(samples: &Samples, name: &str, sizes: impl Iterator<Item = u32>) -> Ve
     sizes.filter_map(of).collect()
 }
 
-fn series(name: &str, points: impl IntoIterator<Item = (u32, f64)>) -> Value {
-    let points: Vec<Value> = points.into_iter().map(|(x, y)| json!([x, y])).collect();
-    json!({ "name": name, "points": points })
+fn series(name: &str, points: impl IntoIterator<Item = (u32, f64)>) -> Series {
+    let points = points.into_iter().map(|(x, y)| [f64::from(x), y]).collect();
+    Series { name: name.to_owned(), points }
 }
 
-type Curve = (&'static str, Value);
+type Curve = (&'static str, Figure);
 
 fn curve(
     name: &'static str,
     title: &str,
     y: &str,
-    series: Vec<Value>,
+    series: Vec<Series>,
     machine: &str,
 ) -> Result<Curve> {
-    let value = json!({
-        "title": title,
-        "x": { "label": "ranks", "log": true },
-        "y": { "label": y, "log": true },
-        "series": series,
-        "commit": record::commit()?,
-        "machine": machine,
-    });
-    Ok((name, value))
+    let axis = |label: &str| Axis { label: label.to_owned(), log: true };
+    let figure = Figure {
+        title: title.to_owned(),
+        x: axis("ranks"),
+        y: axis(y),
+        series,
+        commit: record::commit()?,
+        machine: machine.to_owned(),
+    };
+    Ok((name, figure))
 }
 
 /// What [`memory`] found.
@@ -247,10 +241,10 @@ pub(crate) fn of_tables(samples: &Samples, machine: &str) -> Result<Vec<Curve>> 
 /// Writes curves; their paths.
 pub(crate) fn write(curves: Vec<Curve>) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
-    for (name, value) in curves {
+    for (name, figure) in curves {
         std::fs::create_dir_all(CURVES)?;
         let path = Path::new(CURVES).join(name).with_extension("json");
-        std::fs::write(&path, serde_json::to_string_pretty(&value)? + "\n")?;
+        std::fs::write(&path, serde_json::to_string_pretty(&figure)? + "\n")?;
         paths.push(path);
     }
     Ok(paths)

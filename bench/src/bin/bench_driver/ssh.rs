@@ -11,7 +11,7 @@ use testkit::process::{Process, send};
 use crate::Repetitions;
 use crate::launch::in_path;
 use crate::row::{Findings, Row, Target, Verdict};
-use crate::run::{Failure, RUN, Result, Samples, run, sibling};
+use crate::run::{Failure, RUN, Result, Samples, largest_resident, run, sibling};
 
 const HOSTS: &str = "head n1 n2 n3 n4";
 const LIST: &str = "n1,n2,n3,n4";
@@ -223,9 +223,7 @@ pub(crate) fn memory(_: Repetitions) -> Result<Findings> {
             if !process.command.starts_with("(gasnetrun_ibv)") {
                 continue;
             }
-            let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid))?;
-            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-            let value = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+            let value = largest_resident(process.pid)?;
             let value = value.ok_or_else(|| Failure("no VmHWM".to_owned()))?;
             let guard = process.parent != 0
                 && cluster.processes(host).iter().any(|child| {
