@@ -31,12 +31,8 @@ enum Place {
         remote: u64,
         rkey: u32,
     },
-    /// Memory, and the receive that tells of it.
-    Told {
-        remote: u64,
-        rkey: u32,
-        receive: (RecvWr, u64),
-    },
+    /// The memory that the request names, and the receive that tells of it.
+    Told(RecvWr, u64),
     /// Memory, later: the bytes are kept until then.
     Late {
         remote: u64,
@@ -198,9 +194,7 @@ impl Responder {
     /// queue pair is in error, and waits for its next message otherwise.
     pub(super) fn abandon(&mut self) {
         let Parse::Body { place, .. } = self.parse else { return };
-        if let Place::Buffer(receive, number) | Place::Told { receive: (receive, number), .. } =
-            place
-        {
+        if let Place::Buffer(receive, number) | Place::Told(receive, number) = place {
             self.parse = Parse::START;
             if self.qp.is_error() || !self.qp.receives().put_back(receive) {
                 self.qp.end_receive(&receive, number, Status::Flushed);
@@ -240,7 +234,8 @@ impl Responder {
         }
         let (need, remote, rkey, place) = match request.operation {
             Operation::Send { .. } => {
-                if let Some((receive, number)) = self.take(request, until) {
+                let taken = self.qp.take_receive(request.len);
+                if let Some((receive, number)) = self.taken(taken, request, until) {
                     self.begin_body(regions, request, Place::Buffer(receive, number));
                 }
                 return;
@@ -250,8 +245,10 @@ impl Responder {
                 if !self.access.has(need) || regions.remote(rkey, remote, len, need).is_none() {
                     return self.refuse(Refusal::Access, true);
                 }
-                if let Some(receive) = self.take(request, until) {
-                    self.begin_body(regions, request, Place::Told { remote, rkey, receive });
+                // Its buffer is not used.
+                let taken = Ok(self.qp.receives().take());
+                if let Some((receive, number)) = self.taken(taken, request, until) {
+                    self.begin_body(regions, request, Place::Told(receive, number));
                 }
                 return;
             }
@@ -299,13 +296,14 @@ impl Responder {
         }
     }
 
-    /// Takes a receive. `None`: the request waits or was refused.
-    fn take(&mut self, request: Request, until: Option<Instant>) -> Option<(RecvWr, u64)> {
-        let taken = match request.operation {
-            // Its buffer is not used.
-            Operation::WriteImm { .. } => Ok(self.qp.receives().take()),
-            _ => self.qp.take_receive(request.len),
-        };
+    /// The receive that was taken. `None`: the request waits or was refused.
+    #[inline(always)]
+    fn taken(
+        &mut self,
+        taken: Result<Taken, Refusal>,
+        request: Request,
+        until: Option<Instant>,
+    ) -> Option<(RecvWr, u64)> {
         match taken {
             Ok(Taken::One(receive, number)) => return Some((receive, number)),
             Ok(Taken::Busy) => self.parse = Parse::RnrWait { request, until },
@@ -357,7 +355,7 @@ impl Responder {
                 let entry = Completion { id, opcode, len, imm, ..Completion::EMPTY };
                 self.qp.complete_receive(&entry, number);
             }
-            Place::Told { receive: (receive, number), .. } => {
+            Place::Told(receive, number) => {
                 let imm = match request.operation {
                     Operation::WriteImm { imm, .. } => Some(imm),
                     _ => None,

@@ -9,7 +9,7 @@ use bootstrap::Rank;
 use fabric::{PostError, QueuePair};
 
 use super::credits::{Account, Permits};
-use super::flow::bank::Borrowed;
+use super::flow::Flow;
 use super::flow::ring::Rings;
 use super::lockfree::AppendTable;
 use super::xrc::Link;
@@ -73,10 +73,7 @@ pub(super) struct Connection {
     pub(super) internal: Permits,
     /// An ack, or a message about credits, could not be sent when it was due.
     pub(super) ack_pending: AtomicBool,
-    /// Where credits move: what this rank borrows over the connection.
-    pub(super) borrowed: Option<Box<Borrowed>>,
-    /// Where requests are written into rings.
-    pub(super) rings: Option<Box<Rings>>,
+    pub(super) flow: Flow,
 }
 
 impl Connection {
@@ -203,7 +200,7 @@ impl Peer {
             .iter()
             .flat_map(Connection::send_qps)
             .for_each(|send_qp| send_qp.numbers(&mut numbers));
-        let rings = self.connections.iter().filter_map(|connection| connection.rings.as_deref());
+        let rings = self.connections.iter().filter_map(|connection| connection.flow.rings());
         numbers.extend(rings.flat_map(Rings::numbers));
         numbers
     }

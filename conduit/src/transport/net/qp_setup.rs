@@ -12,6 +12,7 @@ use super::am::header::PREFIX;
 use super::context::NetContext;
 use super::credits::{Account, Permits};
 use super::error::Error;
+use super::flow::Flow;
 use super::flow::ring::Rings;
 use super::flow::volume::NUMBERS as RING_NUMBERS;
 use super::peer::{Connection, Peer, Phase, SendQp};
@@ -50,9 +51,13 @@ impl NetContext {
         let rings = sizes.volume.map(|ring| {
             Rings::new(&*rail.device, ring, sizes.credits_per_connection).map(Box::new)
         });
-        let rings = rings.transpose()?;
+        let flow = match (rings.transpose()?, sizes.flow) {
+            (Some(rings), _) => Flow::Rings(rings),
+            (None, Some(_)) => Flow::Moving(Box::default()),
+            (None, None) => Flow::Fixed,
+        };
         let mut account = Account::growing(sizes.first_credits(), sizes.slack);
-        if rings.is_some() {
+        if flow.rings().is_some() {
             account = account.with_ring();
             if let Some(requests) = &mut requests {
                 requests.inline = requests.inline.saturating_sub(PREFIX);
@@ -66,8 +71,7 @@ impl NetContext {
             account,
             internal: Permits::new(sizes.reserve),
             ack_pending: AtomicBool::new(false),
-            borrowed: sizes.flow.map(|_| Box::default()),
-            rings,
+            flow,
         })
     }
 
@@ -212,7 +216,7 @@ impl NetContext {
     fn learn_rings(&self, peer: &Peer, numbers: &[u32]) -> Result<(), Error> {
         let from = peer.send_qps().count();
         for (at, connection) in peer.connections.iter().enumerate() {
-            let Some(rings) = &connection.rings else { continue };
+            let Some(rings) = connection.flow.rings() else { continue };
             let place = from + at * RING_NUMBERS;
             let theirs = numbers.get(place..place + RING_NUMBERS).unwrap_or_default();
             if !rings.learn(theirs) {

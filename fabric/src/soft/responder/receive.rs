@@ -7,8 +7,8 @@ use super::{Parse, Place, Responder};
 use crate::soft::limits::{DIRECT, MAX_RD_ATOM, READS_PER_TURN};
 use crate::soft::memory::{Received, Scatter, Span, Table, receive};
 use crate::soft::qp_shared::Turn;
-use crate::soft::wire::{REQUEST, Refusal, narrow};
-use crate::{Access, Status};
+use crate::soft::wire::{REQUEST, Refusal, Request, narrow};
+use crate::{Access, Operation, Status};
 
 /// What became of a request that had to wait.
 enum Resume {
@@ -104,7 +104,7 @@ impl Responder {
             return None;
         }
         let mut into = Scatter::new();
-        into.span(self.span(regions, place, done, missing)?);
+        into.span(self.span(regions, (&request, place), done, missing)?);
         (into.total() == missing).then_some(into)
     }
 
@@ -112,20 +112,25 @@ impl Responder {
     fn span<'a>(
         &self,
         regions: &'a Table,
-        place: Place,
+        (request, place): (&Request, Place),
         done: usize,
         len: usize,
     ) -> Option<Span<'a>> {
+        let written = |remote: u64, rkey| {
+            let at = remote.checked_add(done as u64)?;
+            regions.remote(rkey, at, len, Access::REMOTE_WRITE)
+        };
         match place {
             Place::Buffer(receive, _) => {
                 let mut part = receive.buffer;
                 part.len = part.len.min(narrow(done + len));
                 regions.local_from(&part, done, true)
             }
-            Place::Memory { remote, rkey } | Place::Told { remote, rkey, .. } => {
-                let at = remote.checked_add(done as u64)?;
-                regions.remote(rkey, at, len, Access::REMOTE_WRITE)
-            }
+            Place::Memory { remote, rkey } => written(remote, rkey),
+            Place::Told(..) => match request.operation {
+                Operation::WriteImm { remote, rkey, .. } => written(remote, rkey),
+                _ => None,
+            },
             Place::Late { .. } | Place::Operand { .. } | Place::Nowhere => None,
         }
     }
@@ -157,7 +162,7 @@ impl Responder {
                 Parse::Body { request, place, done } => {
                     let count = rest.len().min(request.body() - *done);
                     let now = rest.get(..count).unwrap_or_default();
-                    let (place_now, at) = (*place, *done);
+                    let (now_request, place_now, at) = (*request, *place, *done);
                     used += count;
                     if let Place::Operand { operands, .. } = place {
                         if let Some(part) = operands.get_mut(at..at + count) {
@@ -166,7 +171,7 @@ impl Responder {
                     } else if let Place::Late { .. } = place {
                         self.late.extend_from_slice(now);
                     } else {
-                        let span = self.span(regions, place_now, at, count);
+                        let span = self.span(regions, (&now_request, place_now), at, count);
                         if span.is_none_or(|span| span.fill(now) != count) {
                             self.body_lost(place_now);
                             return bytes.len();
@@ -186,7 +191,7 @@ impl Responder {
                 self.qp.end_receive(&receive, number, Status::LocalProtection);
                 self.refuse(Refusal::Operation, true);
             }
-            Place::Told { receive: (receive, number), .. } => {
+            Place::Told(receive, number) => {
                 self.qp.end_receive(&receive, number, Status::LocalProtection);
                 self.refuse(Refusal::Access, true);
             }

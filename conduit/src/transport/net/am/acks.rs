@@ -39,7 +39,7 @@ impl NetContext {
     pub(crate) fn ack_if_due(&self, peer: &Peer, index: usize) -> Result<(), Error> {
         let connection = &peer.connections[index];
         let origin = Origin::of(peer, index);
-        let rings = connection.rings.as_deref();
+        let rings = connection.flow.rings();
         let due = connection.account.is_ack_due()
             || rings.is_some_and(|rings| rings.is_due(&connection.account));
         let moves = origin.is_some_and(|it| it.borrowed.has_to_send() || it.borrowed.has_to_book());

@@ -7,7 +7,7 @@
 
 use bootstrap::Rank;
 
-use super::header::FIRST_CLIENT_HANDLER;
+use super::header::{FIRST_CLIENT_HANDLER, Head};
 use super::send::Sender;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::credits::Carried;
@@ -36,8 +36,19 @@ impl<'a> Origin<'a> {
     #[inline]
     pub(super) fn of(peer: &'a Peer, index: usize) -> Option<Self> {
         let connection = peer.connections.get(index)?;
-        let borrowed = connection.borrowed.as_deref()?;
+        let borrowed = connection.flow.borrowed()?;
         Some(Self { peer, index, connection, borrowed })
+    }
+
+    /// The peer's epoch has ended, or it lends more.
+    #[cold]
+    fn told(self, carried: Carried) {
+        if carried.epoch() {
+            self.borrowed.demand.epoch_ended();
+        }
+        if carried.granted() > 0 {
+            self.connection.account.lent(carried.granted());
+        }
     }
 }
 
@@ -57,24 +68,23 @@ pub(super) enum Wrong {
 impl NetContext {
     /// Books what a message carries beside returned credits. To be called before those are booked,
     /// for every message of a connection whose credits move.
-    pub(super) fn moving(&self, from: Origin<'_>, head: &super::header::Head) -> Result<(), Error> {
-        let (account, demand) = (&from.connection.account, &from.borrowed.demand);
+    #[inline(always)]
+    pub(super) fn moving(&self, from: Origin<'_>, head: &Head) -> Result<(), Error> {
         let carried = head.carried;
-        if carried.epoch() {
-            demand.epoch_ended();
+        if carried.moves() {
+            from.told(carried);
         }
-        if carried.granted() > 0 {
-            account.lent(carried.granted());
+        if head.reply || carried.returned() > 0 {
+            from.borrowed.demand.answered(&from.connection.account);
         }
-        if carried.returned() > 0 || head.reply {
-            demand.answered(account);
-        }
-        let Some(bank) = self.bank(from.connection) else { return Ok(()) };
-        let request = !head.reply && head.handler >= FIRST_CLIENT_HANDLER;
-        if request && bank.clock.tick(bank.limits.epoch) {
+        if !head.reply
+            && head.handler >= FIRST_CLIENT_HANDLER
+            && let Some(bank) = self.bank(from.connection)
+            && bank.clock.tick(bank.limits.epoch)
+        {
             self.end_epoch(bank, from.connection.rail);
         }
-        if carried.wanted() > 0 { self.lend(bank, from, carried) } else { Ok(()) }
+        if carried.wanted() > 0 { self.lend(from, carried) } else { Ok(()) }
     }
 
     /// A message moves credits over a connection where none move.
@@ -83,13 +93,15 @@ impl NetContext {
         self.wrong_credits(peer, &Wrong::Fixed)
     }
 
+    #[inline(always)]
     fn bank(&self, connection: &Connection) -> Option<&Bank> {
         self.rails[connection.rail].shared.as_ref()?.bank.as_ref()
     }
 
     /// Grants what a peer wants, with the next message to it, and asks others to give back.
     #[cold]
-    fn lend(&self, bank: &Bank, from: Origin<'_>, carried: Carried) -> Result<(), Error> {
+    fn lend(&self, from: Origin<'_>, carried: Carried) -> Result<(), Error> {
+        let Some(bank) = self.bank(from.connection) else { return Ok(()) };
         let mut ask = Vec::new();
         let Some(mut lender) = bank.try_lender() else { return Ok(()) };
         let key = self.lender_key(from.peer, from.index);
@@ -114,7 +126,7 @@ impl NetContext {
         let (rank, index) = (key as usize / count, key as usize % count);
         let rank = u32::try_from(rank).unwrap_or(u32::MAX);
         let Some(peer) = self.peers.get(Rank(rank)) else { return Ok(()) };
-        let borrowed = peer.connections.get(index).and_then(|it| it.borrowed.as_ref());
+        let borrowed = peer.connections.get(index).and_then(|it| it.flow.borrowed());
         let Some(borrowed) = borrowed else { return Ok(()) };
         borrowed.revoke();
         self.ack_if_due(peer, index)

@@ -18,6 +18,7 @@ use crate::transport::neighbours;
 use crate::transport::net::completions::status_text;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
+use crate::transport::net::flow::Flow;
 use crate::transport::net::memory::pool::{Buffer, RecvInfo, bytes_of};
 use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::rail::Rail;
@@ -355,21 +356,27 @@ impl<'a> Receiver<'a> {
     #[inline(always)]
     pub(super) fn book(self, from: RecvQp<'a>, decoded: &Decoded) -> Result<(), Error> {
         let head = &decoded.head;
-        if let Some(borrowed) = from.connection.borrowed.as_deref() {
-            let RecvQp { peer, index, connection, .. } = from;
-            self.0.moving(Origin { peer, index, connection, borrowed }, head)?;
-        } else if head.carried.moves() {
-            self.came_back(from, head.carried)?;
+        let RecvQp { peer, index, connection, .. } = from;
+        match &connection.flow {
+            Flow::Fixed if head.carried.moves() => return Err(self.0.not_moving(peer.rank)),
+            Flow::Rings(rings) if head.carried.moves() => {
+                let back = rings.came_back(head.carried.places());
+                back.map_err(|wrong| self.malformed(peer.rank, wrong.to_string()))?;
+            }
+            Flow::Moving(borrowed) => {
+                self.0.moving(Origin { peer, index, connection, borrowed }, head)?;
+            }
+            Flow::Fixed | Flow::Rings(_) => {}
         }
         let own = head.reply && head.handler >= FIRST_CLIENT_HANDLER;
         let count = u32::from(own) + head.carried.returned();
         if count == 0 {
             return Ok(());
         }
-        let booked = from.connection.account.returned(count);
-        booked.map_err(|wrong| self.malformed(from.peer.rank, wrong.to_string()))?;
+        let booked = connection.account.returned(count);
+        booked.map_err(|wrong| self.malformed(peer.rank, wrong.to_string()))?;
         self.0.credits.give(count);
-        if let Some(room) = self.0.rails[from.connection.rail].reply_room() {
+        if let Some(room) = self.0.rails[connection.rail].reply_room() {
             room.give(count);
         }
         Ok(())
@@ -466,7 +473,7 @@ impl<'a> Receiver<'a> {
     }
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn hand_over<S: Sink + ?Sized>(
     token: &ReplyToken,
     decoded: &Decoded,

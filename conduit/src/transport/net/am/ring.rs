@@ -11,7 +11,6 @@ use super::receive::{Poll, Receiver, RecvQp, hand_over};
 use super::send::{Draft, Sender};
 use crate::trace::{self, Cause};
 use crate::transport::message::{ArrivedPayload, MessageClass, ReplyToken, Sink};
-use crate::transport::net::credits::Carried;
 use crate::transport::net::error::Error;
 use crate::transport::net::flow::ring::Rings;
 use crate::transport::net::flow::volume::Place;
@@ -33,7 +32,7 @@ impl Sender<'_> {
     /// Whether a message has room in the peer's ring, if it goes there: nothing is copied or written
     /// before it when not.
     pub(super) fn has_room(self, via: Via<'_>, draft: &Draft<'_>) -> bool {
-        let rings = via.connection.rings.as_deref();
+        let rings = via.connection.flow.rings();
         rings.filter(|_| draft.class == MessageClass::Request).is_none_or(|rings| {
             let len = PREFIX + draft.longest_header() + draft.shape.carried();
             let fits = rings.fits(u32::try_from(len).unwrap_or(u32::MAX));
@@ -47,6 +46,19 @@ impl Sender<'_> {
     /// Writes a request into the peer's ring.
     #[inline(never)]
     pub(super) fn post_into(
+        self,
+        rings: &Rings,
+        slots: &Slots<'_>,
+        imm: u32,
+        data: Data<'_>,
+        ending: (&PendingOp, Option<OnComplete>),
+    ) -> Result<Sent, Error> {
+        self.write_into(rings, slots, imm, data, ending)
+    }
+
+    /// As [`Sender::post_into`], where what the data are is known to the compiler.
+    #[inline(always)]
+    pub(super) fn write_into(
         self,
         rings: &Rings,
         slots: &Slots<'_>,
@@ -85,9 +97,10 @@ impl Sender<'_> {
                 self.0.post(slots, operation, Data::Gather(&both[..pieces.len().min(2)]), op, end)
             }
         };
-        if !matches!(sent, Ok(Sent::Yes)) {
-            taken.undo();
+        if let Ok(Sent::Yes) = sent {
+            return Ok(Sent::Yes);
         }
+        taken.undo();
         sent
     }
 
@@ -128,6 +141,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// As [`Receiver::written`], of one that a poll for something else has set aside.
+    #[inline]
     pub(super) fn deliver_written<S: Sink + ?Sized>(
         self,
         buffer: Buffer,
@@ -180,9 +194,10 @@ impl<'a> Receiver<'a> {
     }
 
     /// Checks a request and its place.
+    #[inline(always)]
     fn read(self, connection: &'a Connection, info: RecvInfo) -> Result<Written<'a>, String> {
         let RecvInfo { imm, len, .. } = info;
-        let rings = connection.rings.as_deref();
+        let rings = connection.flow.rings();
         let rings = rings.ok_or("a write into a ring, and there is none")?;
         let start = header::ring_start(imm);
         let inside = rings.bytes(start, len);
@@ -201,18 +216,5 @@ impl<'a> Receiver<'a> {
         let decoded = header::decode(own, message).map_err(|wrong| wrong.to_string())?;
         let place = rings.arrived(number, start, len).map_err(|wrong| wrong.to_string())?;
         Ok(Written { rings, place, decoded, bytes: &mut bytes[PREFIX..] })
-    }
-
-    /// Books what a message carries beside credits where those do not move: places of the ring.
-    #[cold]
-    pub(super) fn came_back(self, from: RecvQp<'_>, carried: Carried) -> Result<(), Error> {
-        let peer = from.peer.rank;
-        match from.connection.rings.as_deref() {
-            None => Err(self.0.not_moving(peer)),
-            Some(rings) => {
-                let back = rings.came_back(carried.places());
-                back.map_err(|wrong| self.malformed(peer, wrong.to_string()))
-            }
-        }
     }
 }

@@ -15,6 +15,8 @@ use crate::transport::neighbours::remote_rank;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::credits::Carried;
 use crate::transport::net::error::Error;
+use crate::transport::net::flow::Flow;
+use crate::transport::net::flow::ring::Rings;
 use crate::transport::net::memory::buffers::RESERVED_BUFFERS;
 use crate::transport::net::memory::pool::Buffer;
 use crate::transport::net::peer::{Connection, Peer, SendQp};
@@ -67,6 +69,7 @@ pub(crate) struct Sender<'a>(pub(crate) &'a NetContext);
 
 impl<'a> Sender<'a> {
     /// One attempt to send a message that is no reply, to a peer that may be unconnected.
+    #[inline(always)]
     pub(crate) fn try_message(self, message: &AmMessage<'_>) -> Result<Sent, Error> {
         let to = remote_rank(message.target);
         let Some(peer) = to.and_then(|to| self.0.connected(to)) else { return Ok(Sent::Full) };
@@ -74,6 +77,7 @@ impl<'a> Sender<'a> {
     }
 
     /// A reply to the message of a token. Waits for completions of sends.
+    #[inline(always)]
     pub(crate) fn reply(self, token: &ReplyToken, message: &AmMessage<'_>) -> Result<Sent, Error> {
         let Some(peer) = self.0.peers.get(token.source) else { return Ok(Sent::Full) };
         let connection = Some(token.connection);
@@ -144,9 +148,11 @@ impl<'a> Sender<'a> {
                 continue;
             }
             let sent = send(Via { peer, index, connection });
-            if !matches!(sent, Ok(Sent::Yes)) {
-                self.give_credits_back(connection, class);
+            // Not as `sent`, which has room for an error and would be copied.
+            if let Ok(Sent::Yes) = sent {
+                return Ok(Sent::Yes);
             }
+            self.give_credits_back(connection, class);
             if !matches!(sent, Ok(Sent::Full)) {
                 return sent;
             }
@@ -178,7 +184,7 @@ impl<'a> Sender<'a> {
                     return true;
                 }
                 trace::lacks(Cause::Credit);
-                if let Some(borrowed) = connection.borrowed.as_deref() {
+                if let Flow::Moving(borrowed) = &connection.flow {
                     borrowed.demand.stalled(&connection.account);
                 }
                 self.0.credits.give(1);
@@ -206,14 +212,42 @@ impl<'a> Sender<'a> {
 
     #[inline(always)]
     fn short(self, via: Via<'a>, draft: &Draft<'_>) -> Result<Sent, Error> {
+        if let (Flow::Rings(rings), MessageClass::Request) = (&via.connection.flow, draft.class) {
+            return self.short_into(rings, via, draft);
+        }
+        self.short_by(via, draft, None)
+    }
+
+    /// As [`Sender::short`], into a ring.
+    #[inline(never)]
+    fn short_into(self, rings: &Rings, via: Via<'a>, draft: &Draft<'_>) -> Result<Sent, Error> {
+        self.short_by(via, draft, Some(rings))
+    }
+
+    /// A Short as a message, or into a ring.
+    #[inline(always)]
+    fn short_by(
+        self,
+        via: Via<'a>,
+        draft: &Draft<'_>,
+        rings: Option<&Rings>,
+    ) -> Result<Sent, Error> {
         if draft.longest_header() > send_qp_for(via.connection, draft.class).inline {
             return self.copied(via, draft, &[]);
         }
         let Some(slots) = self.slots(via, draft.class) else { return Ok(Sent::Full) };
         let (encoded, carried) = self.encode(via.connection, draft);
         let op = pending_op(via, draft, None, false);
-        let data = Data::Inline(&[encoded.bytes()]);
-        self.post(via, &slots, (encoded.imm, carried), data, &op, None)
+        let (imm, data) = (encoded.imm, Data::Inline(&[encoded.bytes()]));
+        let sent = match rings {
+            None => self.0.post(&slots, Operation::Send { imm: Some(imm) }, data, &op, None),
+            Some(rings) => self.write_into(rings, &slots, imm, data, (&op, None)),
+        };
+        if let Ok(Sent::Yes) = sent {
+            return Ok(Sent::Yes);
+        }
+        via.connection.account.uncarry(carried);
+        sent
     }
 
     /// An admitted message with a payload.
@@ -468,10 +502,11 @@ impl<'a> Sender<'a> {
         op: &PendingOp,
         end: Option<OnComplete>,
     ) -> Result<Sent, Error> {
-        let rings = via.connection.rings.as_deref().filter(|_| op.for_requests);
-        let sent = match rings {
-            None => self.0.post(slots, Operation::Send { imm: Some(imm) }, data, op, end),
-            Some(rings) => self.post_into(rings, slots, imm, data, (op, end)),
+        let sent = match &via.connection.flow {
+            Flow::Rings(rings) if op.for_requests => {
+                self.post_into(rings, slots, imm, data, (op, end))
+            }
+            _ => self.0.post(slots, Operation::Send { imm: Some(imm) }, data, op, end),
         };
         if !matches!(sent, Ok(Sent::Yes)) {
             via.connection.account.uncarry(carried);

@@ -346,3 +346,28 @@ fn print_table() {
         compare(Traffic { senders: 10_000, busy, turns: 8 });
     }
 }
+
+/// Prints the points of a plot: MiB that a receiver has for requests, and how many of a hundred stall.
+#[test]
+#[ignore = "a tool, not a check: takes half a minute in a release build"]
+fn print_curve() {
+    const BUFFERS_IN_A_MIB: f64 = 16.0;
+    /// Bytes of the least ring and the usual one of each peer, in which a burst has room.
+    const RINGS: [f64; 2] = [128.0 * 1024.0, 256.0 * 1024.0];
+    let traffic = Traffic { senders: 10_000, busy: 16, turns: 8 };
+    let stalls = |scheme| f64::from(run(scheme, traffic).permille()) / 10.0;
+    let buffers = |name: &str, scheme: Scheme| {
+        let mib = f64::from(scheme.buffers(traffic.senders)) / BUFFERS_IN_A_MIB;
+        println!("curve {name} {mib:.1} {:.1}", stalls(scheme));
+    };
+    for credits in [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64] {
+        buffers("static", Scheme::fixed(credits));
+    }
+    for each in [1, 4, 16, 32, 64, 128] {
+        buffers("dynamic", Scheme::moving(each * traffic.busy));
+    }
+    for ring in RINGS {
+        let mib = ring * f64::from(traffic.senders) / 1_048_576.0;
+        println!("curve volume {mib:.1} {:.1}", stalls(Scheme::fixed(BURST)));
+    }
+}

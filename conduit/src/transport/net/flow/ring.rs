@@ -5,12 +5,13 @@
 //! credit. So the order of places is that of posts, and a request that was not posted gives its place
 //! back.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::OnceLock;
 
 use fabric::Device;
 
 use super::volume::{Geometry, NUMBERS, Owner, Place, Writer, Wrong};
 use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::spin_lock::{SpinGuard, SpinLock};
 use crate::transport::net::credits::Account;
 use crate::transport::net::error::Error;
 use crate::transport::net::memory::ring::RingMemory;
@@ -56,7 +57,7 @@ impl RemoteRing {
 /// A place of the peer's ring that was taken, until its request is posted.
 pub(crate) struct Taken<'a> {
     rings: &'a Rings,
-    writer: MutexGuard<'a, Writer>,
+    writer: SpinGuard<'a, Writer>,
     pub(crate) place: Place,
     /// Address at the peer.
     pub(crate) remote: u64,
@@ -85,7 +86,7 @@ pub(crate) struct Rings {
     memory: RingMemory,
     owner: Owner,
     peer: OnceLock<RemoteRing>,
-    writer: Mutex<Writer>,
+    writer: SpinLock<Writer>,
     /// Requests that are out, and of them those that are done and not yet told the writer.
     out: AtomicU32,
     back: AtomicU32,
@@ -101,7 +102,7 @@ impl Rings {
             memory: RingMemory::new(device, ring.bytes() as usize)?,
             owner: Owner::new(ring, most),
             peer: OnceLock::new(),
-            writer: Mutex::new(Writer::new(ring, most)),
+            writer: SpinLock::new(Writer::new(ring, most)),
             out: AtomicU32::new(0),
             back: AtomicU32::new(0),
         })
@@ -120,13 +121,12 @@ impl Rings {
     }
 
     /// The writer, who knows of all that came back. `None`: somebody is at it.
-    fn try_writer(&self) -> Option<MutexGuard<'_, Writer>> {
-        let mut writer = match self.writer.try_lock() {
-            Ok(writer) => writer,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        writer.freed(self.back.swap(0, Ordering::AcqRel));
+    #[inline]
+    fn try_writer(&self) -> Option<SpinGuard<'_, Writer>> {
+        let mut writer = self.writer.try_lock()?;
+        if self.back.load(Ordering::Relaxed) != 0 {
+            writer.freed(self.back.swap(0, Ordering::AcqRel));
+        }
         Some(writer)
     }
 
@@ -136,6 +136,7 @@ impl Rings {
     }
 
     /// A place for a request of `len` bytes; `None`: not now.
+    #[inline]
     pub(crate) fn take(&self, len: u32) -> Option<Taken<'_>> {
         let peer = self.peer.get()?;
         let mut writer = self.try_writer()?;
@@ -146,6 +147,7 @@ impl Rings {
     }
 
     /// The peer's oldest `count` requests of this rank are done.
+    #[inline]
     pub(crate) fn came_back(&self, count: u32) -> Result<(), TooMany> {
         let less = |out: u32| out.checked_sub(count);
         match self.out.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
@@ -158,12 +160,14 @@ impl Rings {
     }
 
     /// The bytes of a request of the peer; `None` when they are not inside the ring.
+    #[inline]
     pub(crate) fn bytes(&self, start: u32, len: u32) -> Option<&mut [u8]> {
         let from = start as usize * self.ring.unit as usize;
         self.memory.bytes(from, len as usize).filter(|_| len <= self.ring.longest * self.ring.unit)
     }
 
     /// A request of the peer has come.
+    #[inline]
     pub(crate) fn arrived(&self, number: u32, start: u32, len: u32) -> Result<Place, Wrong> {
         self.owner.arrived(number)?;
         Ok(Place { number, start, units: self.ring.units_of(len) })
@@ -171,6 +175,7 @@ impl Rings {
 
     /// A request of the peer is done; its place is given back with the next message, when all before
     /// it are.
+    #[inline]
     pub(crate) fn ended(&self, place: Place, account: &Account) -> Result<(), Wrong> {
         let freed = self.owner.ended(place)?;
         if freed > 0 {
@@ -180,6 +185,7 @@ impl Rings {
     }
 
     /// Whether the peer must be told of free places.
+    #[inline]
     pub(crate) fn is_due(&self, account: &Account) -> bool {
         self.owner.is_due(account.free())
     }

@@ -54,6 +54,12 @@ impl Geometry {
         len.div_ceil(self.unit)
     }
 
+    /// Where a request of so many units ends.
+    const fn past(self, start: u32, units: u32) -> u32 {
+        let end = start + units;
+        if end < self.units { end } else { end - self.units }
+    }
+
     /// The place of the next request when the last one ends at `at`, and what it takes with the rest
     /// of the ring that is left out.
     const fn next(self, at: u32, units: u32) -> (u32, u32) {
@@ -77,25 +83,35 @@ pub(crate) struct Writer {
     ring: Geometry,
     at: u32,
     used: u32,
+    /// Of the next request, and of the oldest that is not known to be done.
     number: u32,
-    /// What each request takes that is not known to be done, oldest first.
-    out: std::collections::VecDeque<u32>,
-    most: usize,
+    oldest: u32,
+    /// What each of these takes, by its number modulo the length.
+    spans: Box<[u32]>,
+    most: u32,
 }
 
 impl Writer {
     /// At most `most` requests are out at once.
     pub(crate) fn new(ring: Geometry, most: u32) -> Self {
-        let most = most as usize;
-        let out = std::collections::VecDeque::with_capacity(most);
-        Self { ring, at: 0, used: 0, number: 0, out, most }
+        let spans = vec![0; most.next_power_of_two() as usize].into_boxed_slice();
+        Self { ring, at: 0, used: 0, number: 0, oldest: 0, spans, most }
+    }
+
+    const fn out(&self) -> u32 {
+        self.number.wrapping_sub(self.oldest)
+    }
+
+    fn span(&mut self, number: u32) -> &mut u32 {
+        &mut self.spans[number as usize & (self.spans.len() - 1)]
     }
 
     /// First unit and units of the next request of `len` bytes, and what it takes; `None`: not now.
+    #[inline]
     fn next(&self, len: u32) -> Option<(u32, u32, u32)> {
         let units = self.ring.units_of(len);
         let (start, span) = self.ring.next(self.at, units);
-        let fits = self.out.len() < self.most && self.used + span <= self.ring.units;
+        let fits = self.out() < self.most && self.used + span <= self.ring.units;
         fits.then_some((start, units, span))
     }
 
@@ -105,20 +121,22 @@ impl Writer {
     }
 
     /// A place for a request of `len` bytes; `None`: not now.
+    #[inline]
     pub(crate) fn take(&mut self, len: u32) -> Option<Place> {
         let (start, units, span) = self.next(len)?;
         let number = self.number;
+        *self.span(number) = span;
         self.number = number.wrapping_add(1);
         self.used += span;
-        self.at = (start + units) % self.ring.units;
-        self.out.push_back(span);
+        self.at = self.ring.past(start, units);
         Some(Place { number, start, units })
     }
 
     /// Undoes the last [`Writer::take`], whose request was not sent.
     pub(crate) fn untake(&mut self) {
-        if let Some(span) = self.out.pop_back() {
+        if self.out() > 0 {
             self.number = self.number.wrapping_sub(1);
+            let span = *self.span(self.number);
             self.used -= span;
             self.at = (self.at + self.ring.units - span) % self.ring.units;
         }
@@ -126,8 +144,9 @@ impl Writer {
 
     /// The oldest `count` requests are done.
     pub(crate) fn freed(&mut self, count: u32) {
-        for span in self.out.drain(..self.out.len().min(count as usize)) {
-            self.used -= span;
+        for _ in 0..count.min(self.out()) {
+            self.used -= *self.span(self.oldest);
+            self.oldest = self.oldest.wrapping_add(1);
         }
     }
 }
@@ -202,6 +221,7 @@ impl Owner {
     }
 
     /// A request's place is not used any more. How many more places can be given back.
+    #[inline]
     pub(crate) fn ended(&self, place: Place) -> Result<u32, Wrong> {
         let before = self.entry(place.number).swap(word(place), Ordering::AcqRel);
         if number_in(before) == place.number {
@@ -222,7 +242,7 @@ impl Owner {
             if start != expected {
                 return Err(Wrong::Place { number, start, expected });
             }
-            let at = (start + units) % self.ring.units;
+            let at = self.ring.past(start, units);
             let next = word(Place { number: number.wrapping_add(1), start: 0, units: at });
             let swapped =
                 self.prefix.compare_exchange(prefix, next, Ordering::AcqRel, Ordering::Relaxed);
@@ -232,10 +252,12 @@ impl Owner {
 
     /// Whether the peer must be told of places that can be given back, `banked` by now: otherwise it
     /// might have no room for the longest request although all are done.
+    #[inline]
     pub(crate) fn is_due(&self, banked: u32) -> bool {
-        if banked == 0 {
-            return false;
-        }
+        banked != 0 && self.is_much(banked)
+    }
+
+    fn is_much(&self, banked: u32) -> bool {
         if 2 * banked >= self.most() {
             return true;
         }

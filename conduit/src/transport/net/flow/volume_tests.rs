@@ -26,7 +26,7 @@ impl World {
     fn new(ring: Geometry, most: u32, first: u32) -> Self {
         let (mut writer, owner) = (Writer::new(ring, most), Owner::new(ring, most));
         // As if so many had been before.
-        writer.number = first;
+        (writer.number, writer.oldest) = (first, first);
         for back in 0..=2 * most.next_power_of_two() {
             let number = first.wrapping_sub(back + 1);
             let slot = owner.entry(number);
@@ -63,7 +63,7 @@ impl World {
         }
         assert!(place.start + place.units <= self.ring.units, "{place:?} is outside the ring");
         assert!(self.writer.used <= self.ring.units, "more than the budget");
-        assert!(self.writer.out.len() <= self.most as usize, "more than may be out");
+        assert!(self.writer.out() <= self.most, "more than may be out");
         for unit in &mut self.map[Self::units(place)] {
             assert_eq!(*unit, None, "{place:?} lies on a live request");
             *unit = Some(place.number);

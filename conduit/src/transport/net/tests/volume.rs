@@ -258,7 +258,7 @@ fn refused(sizes: Sizes, text: &str, wrong: impl Fn(&NetContext) + Sync) {
 /// Writes bytes into the ring of rank 0, as a request that begins at a unit.
 fn write(context: &NetContext, start: u32, imm: u32, bytes: &[&[u8]]) {
     let connection = &context.peers.get(Rank(0)).expect("a peer").connections[0];
-    let rings = connection.rings.as_deref().expect("rings");
+    let rings = connection.flow.rings().expect("rings");
     let (remote, rkey) = rings.take(64).map(|taken| (taken.remote, taken.key)).expect("room");
     // What is beyond the end is not written, so that the device does not refuse it.
     let at = u64::from(if start < 2000 { start * 64 } else { 0 });
