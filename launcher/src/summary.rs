@@ -101,6 +101,7 @@ fn headline(cause: &Cause, size: usize) -> String {
             format!("the node agent on host {host} was lost; {ended}")
         }
         (CauseKind::AgentLost, None) => format!("the node agent has gone; {ended}"),
+        (CauseKind::Unkillable, _) => format!("{who} did not end, not even by SIGKILL; {ended}"),
     }
 }
 
@@ -136,6 +137,9 @@ fn advice(cause: &Cause, level: u8, conduit_program: bool) -> Option<&'static st
         CauseKind::Protocol => {
             Some("rebuild the program with the conduit of this launcher's version")
         }
+        CauseKind::Unkillable => Some(
+            "ps -o pid,stat,wchan shows what it waits for in the kernel (state D); it ends when that is over",
+        ),
         CauseKind::ExitCode | CauseKind::Start | CauseKind::AgentLost if level == 0 => {
             Some("-v shows every step; -t shows what is started; --tag-output shows who wrote what")
         }

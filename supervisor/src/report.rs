@@ -66,6 +66,8 @@ pub enum CauseKind {
     Protocol,
     /// The agent itself ended.
     AgentLost,
+    /// A rank of a job that would have been a success did not end, not even by SIGKILL.
+    Unkillable,
 }
 
 /// The first cause of a job's end.

@@ -9,7 +9,7 @@
 //!
 //! * The **first cause** is recorded once. What happens after it, our own killing above all, never
 //!   replaces it. One thing is noticed long after it happened: the loss of a host that fell silent.
-//!   It replaces a rank's failure that came later.
+//!   It replaces a rank's failure that came later, and an exit with code 0 at any time.
 //! * A death (signal, non-zero exit without announcement, exit 0 after `Hello` without farewell)
 //!   ends the job at once: exit decision, TERM, and KILL after the grace.
 //! * A rank that announces its exit opens the quiet window. If it passes while another rank is not
@@ -24,12 +24,14 @@
 //! * When the last rank is gone, everything that it left behind is ended as well.
 
 mod ends;
+mod members;
 
 use bootstrap::ExitPath;
 use settings::deadlines::Deadline;
 use settings::deadlines::agent::{DECISION_ACK, HOST_MISSED, KILL_GRACE, SIGNAL_EFFECT};
 
 use ends::Phase;
+use members::Members;
 use serde::{Deserialize, Serialize};
 
 use crate::report::{Cause, CauseKind, End};
@@ -127,29 +129,13 @@ pub(crate) enum Command {
     Finish,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Member {
-    started: bool,
-    hello: bool,
-    exiting: Option<(u32, ExitPath)>,
-    fini: Option<u32>,
-    end: Option<End>,
-    killed: bool,
-}
-
-impl Member {
-    const fn running(&self) -> bool {
-        self.started && self.end.is_none()
-    }
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
     rules: Rules,
     /// Of the event that is being handled, and what follows from it.
     now: u64,
     out: Vec<Command>,
-    members: Vec<Member>,
+    members: Members,
     phase: Phase,
     cause: Option<Cause>,
     /// First ending signal of the user, and when.
@@ -166,9 +152,6 @@ pub(crate) struct Machine {
     /// When the output was last seen to be held up by a slow reader, so that ranks may wait in a
     /// write: while that lasts, the time of those who leave in good order does not run.
     held: Option<u64>,
-    running: u32,
-    pending: u32,
-    hello: u32,
     /// A rank that ended well without ever opening the bootstrap.
     left_plain: Option<u32>,
 }
@@ -189,8 +172,12 @@ fn after(now: u64, deadline: Deadline) -> u64 {
 impl Machine {
     /// A machine for `size` ranks, none of them started.
     pub(crate) fn new(size: u32, rules: Rules) -> Self {
-        let members = vec![Member::default(); size as usize];
-        Self { rules, members, pending: size, ..Self::default() }
+        Self { rules, members: Members::whole(size), ..Self::default() }
+    }
+
+    /// A machine for these ranks of a job alone (ascending), none of them started.
+    pub(crate) fn of_some(ranks: Vec<u32>, rules: Rules) -> Self {
+        Self { rules, members: Members::some(ranks), ..Self::default() }
     }
 
     /// Whether the end is decided: no further rank may be started.
@@ -214,7 +201,7 @@ impl Machine {
 
     /// Whether the rank ended because of us.
     pub(crate) fn is_killed(&self, rank: u32) -> bool {
-        self.members.get(rank as usize).is_some_and(|m| m.killed)
+        self.members.get(rank).is_some_and(|m| m.killed)
     }
 
     /// The first cause; a collective exit with a non-zero code is one, too. `None`: the job ended
@@ -285,19 +272,12 @@ impl Machine {
     }
 
     fn started(&mut self, rank: u32) {
-        if let Some(member) = self.members.get_mut(rank as usize)
-            && !member.started
-        {
-            member.started = true;
-            self.running += 1;
-            self.pending -= 1;
-        }
+        self.members.change(rank, |member| member.started = true);
     }
 
     fn on_hello(&mut self, rank: u32) {
-        let Some(member) = self.members.get_mut(rank as usize) else { return };
-        if !std::mem::replace(&mut member.hello, true) {
-            self.hello += 1;
+        if self.members.change(rank, |member| member.hello = true).is_none() {
+            return;
         }
         if let Some(plain) = self.left_plain {
             self.fail(Cause::new(CauseKind::NoFini, Some(plain), 1));
@@ -305,11 +285,12 @@ impl Machine {
     }
 
     fn exiting(&mut self, rank: u32, code: i32, path: ExitPath) {
-        let Some(member) = self.members.get_mut(rank as usize) else { return };
-        if member.exiting.is_some() || member.end.is_some() {
+        let begins = |member: &members::Member| member.exiting.is_none() && member.end.is_none();
+        if !self.members.get(rank).is_some_and(begins) {
             return;
         }
-        member.exiting = Some((code.cast_unsigned(), path));
+        let announced = Some((code.cast_unsigned(), path));
+        self.members.change(rank, |member| member.exiting = announced);
         self.last_exiting = Some(self.now);
         self.sample_at = None;
         self.first_exiting.get_or_insert(rank);
@@ -317,27 +298,24 @@ impl Machine {
     }
 
     fn fini(&mut self, rank: u32, code: i32) {
-        if let Some(member) = self.members.get_mut(rank as usize) {
+        self.members.change(rank, |member| {
             member.fini.get_or_insert(code.cast_unsigned());
-        }
+        });
     }
 
     /// Largest announced code and who announced first, over `Exiting`.
     fn announced(&self) -> Option<(u32, u32, ExitPath)> {
         let first = self.first_exiting?;
-        let path =
-            self.members[first as usize].exiting.map_or(ExitPath::Explicit, |(_, path)| path);
-        let codes = self.members.iter().filter_map(|m| m.exiting.map(|(code, _)| code).max(m.fini));
-        Some((codes.max().unwrap_or(0), first, path))
+        let path = self.members.get(first).and_then(|member| member.exiting);
+        let path = path.map_or(ExitPath::Explicit, |(_, path)| path);
+        Some((self.members.largest().unwrap_or(0), first, path))
     }
 
     fn ended(&mut self, rank: u32, end: End) {
-        let Some(member) = self.members.get_mut(rank as usize).filter(|m| m.running()) else {
+        let Some(member) = self.members.get(rank).copied().filter(members::Member::running) else {
             return;
         };
-        member.end = Some(end);
-        self.running -= 1;
-        let member = *member;
+        self.members.change(rank, |member| member.end = Some(end));
         if self.cause.is_some() {
             return;
         }
@@ -352,7 +330,9 @@ impl Machine {
                     return self.decide_non_collective();
                 }
                 _ if code != 0 => Cause::new(CauseKind::ExitCode, Some(rank), code),
-                _ if self.hello > 0 => Cause::new(CauseKind::NoFini, Some(rank), 1),
+                _ if self.members.counts().hello > 0 => {
+                    Cause::new(CauseKind::NoFini, Some(rank), 1)
+                }
                 _ => {
                     self.left_plain.get_or_insert(rank);
                     return;
@@ -381,14 +361,16 @@ impl Machine {
     }
 
     /// Ranks that talk to a host which cannot be reached may fail before the host counts as lost.
-    /// If it had missed a heartbeat when the first sign of the end was seen, the loss came first.
+    /// If it had missed a heartbeat when the first sign of the end was seen, the loss came first. And
+    /// a rank that left with code 0 is no cause of a failure: without a host no job is a success.
     fn host_lost(&mut self, silent: u64) {
         let lost = Cause::new(CauseKind::AgentLost, None, CODE_LAUNCH);
         let missed = after(self.now.saturating_sub(silent), HOST_MISSED);
         let first = self.end_begins.is_some_and(|begins| missed <= begins);
         let of_rank =
             |cause: &Cause| cause.rank.is_some() && cause.kind != CauseKind::LauncherSignal;
-        if first && self.cause.as_ref().is_some_and(of_rank) {
+        let replaced = |cause: &Cause| cause.code == 0 || (first && of_rank(cause));
+        if self.cause.as_ref().is_some_and(replaced) {
             self.cause = Some(lost.clone());
         }
         self.fail(lost);
@@ -457,11 +439,11 @@ impl Machine {
 
     /// A non-collective exit that is a failure: the others leave now.
     fn collective_cause(&self) -> Option<Cause> {
-        let codes = self.members.iter().filter_map(|m| m.fini.max(m.exiting.map(|(code, _)| code)));
+        let codes = self.members.iter().filter_map(|(_, member)| member.said());
         let code = codes.max().filter(|code| status(*code) != 0)?;
-        let by = self.members.iter().position(|m| m.exiting.is_some_and(|(said, _)| said == code));
-        let rank = by.and_then(|rank| u32::try_from(rank).ok());
-        let path = by.and_then(|rank| self.members[rank].exiting).map(|(_, path)| path);
+        let mut exits = self.members.iter().filter_map(|(rank, m)| Some((rank, m.exiting?)));
+        let by = exits.find(|(_, (said, _))| *said == code);
+        let (rank, path) = (by.map(|(rank, _)| rank), by.map(|(_, (_, path))| path));
         let cause = Cause { path, ..Cause::new(CauseKind::CollectiveExit, rank, status(code)) };
         Some(self.explained(self.end_begins.unwrap_or(0), cause))
     }

@@ -513,6 +513,46 @@ fn a_host_that_fell_silent_before_a_rank_failed_is_the_cause() {
     assert_eq!(machine.cause().map(|cause| cause.kind), Some(CauseKind::LauncherSignal));
 }
 
+/// Rank 0 leaves alone with code 0, rank 1 stays; both are decided about after the exit bound.
+fn left_with_zero() -> (Machine, u64) {
+    let mut machine = Machine::new(2, Rules { exit_bound: EXIT_BOUND, timeout_at: None });
+    let mut out = Vec::new();
+    for rank in 0..2 {
+        machine.handle(0, started(rank), &mut out);
+        machine.handle(0, hello(rank), &mut out);
+    }
+    let path = ExitPath::Explicit as u32;
+    machine.handle(0, Event::Rank(RankEvent::Exiting { rank: 0, code: 0, path }), &mut out);
+    let end = Event::Rank(RankEvent::Ended { rank: 0, end: End::Code(0), at: 0.0 });
+    machine.handle(1, end, &mut out);
+    machine.handle(QUIET_LIMIT.ms(), Event::Tick, &mut out);
+    let mut now = 0;
+    while !machine.is_ending() {
+        now = now.max(machine.deadline().expect("the exit is bounded"));
+        machine.handle(now, Event::Tick, &mut out);
+        machine.handle(now, Event::CpuSampled { starved: false }, &mut out);
+    }
+    assert_eq!(machine.cause().map(|cause| (cause.rank, cause.code)), Some((Some(0), 0)));
+    (machine, now)
+}
+
+#[test]
+fn an_exit_with_code_0_does_not_hide_a_lost_host_or_a_rank_that_stays() {
+    let (mut machine, now) = left_with_zero();
+    machine.handle(now + 1, Event::HostLost { silent: 0 }, &mut Vec::new());
+    let cause = machine.cause().expect("a cause");
+    assert_eq!((cause.kind, machine.exit_code()), (CauseKind::AgentLost, CODE_LAUNCH));
+
+    let (mut machine, mut now) = left_with_zero();
+    while !machine.is_finished() {
+        now = now.max(machine.deadline().expect("every wait has a deadline"));
+        machine.handle(now, Event::Tick, &mut Vec::new());
+    }
+    let cause = machine.cause().expect("a cause");
+    assert_eq!((cause.kind, cause.rank), (CauseKind::Unkillable, Some(1)));
+    assert_eq!(machine.exit_code(), CODE_LAUNCH);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
@@ -549,6 +589,7 @@ proptest! {
             let ended = machine.cause().filter(|_| machine.is_ending());
             if let (Some(kept), Some(cause)) = (&first, &ended) {
                 let of_silence = cause.kind == CauseKind::AgentLost && kept.rank.is_some();
+                let of_silence = of_silence || (cause.kind == CauseKind::Unkillable && kept.code == 0);
                 prop_assert!(kept == cause || kept.kind == CauseKind::CollectiveExit || of_silence);
             }
             first = ended.or(first);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bootstrap::ExitPath;
+use settings::deadlines::agent::REAP;
 
 use super::machine::{CODE_LAUNCH, RankEvent};
 use super::sys::signal_name;
@@ -134,6 +135,9 @@ impl<'a> Record<'a> {
                 Some((host, seen)) => format!("host {host} was lost: {seen}"),
                 None => "the node agent ended unexpectedly".into(),
             },
+            CauseKind::Unkillable => {
+                format!("rank {rank} was still there {} s after SIGKILL", REAP.limit.as_secs())
+            }
         }
     }
 

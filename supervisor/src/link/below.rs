@@ -50,7 +50,7 @@ impl Links {
 
     /// Whether a link may speak about this host.
     pub(crate) fn is_behind(&self, link: usize, host: u32) -> bool {
-        self.hosts(link).iter().any(|(own, _)| *own == host)
+        self.hosts(link).binary_search_by_key(&host, |(own, _)| *own).is_ok()
     }
 
     /// Numbers of the hosts behind a link.

@@ -87,7 +87,9 @@ impl Links {
     }
 
     /// A link to the first of `hosts`, which gets them all as its subtree; that host's number.
-    pub(crate) fn add(&mut self, hosts: Vec<Member>) -> Option<u32> {
+    pub(crate) fn add(&mut self, mut hosts: Vec<Member>) -> Option<u32> {
+        // Lists of hosts are so from the beginning; `is_behind` relies on it.
+        hosts.sort_by_key(|(host, _)| *host);
         let (number, now) = (self.links.len(), self.poller.now());
         let first = hosts.first().map(|(host, _)| *host);
         self.tried.extend(first);
@@ -95,15 +97,16 @@ impl Links {
         first
     }
 
-    /// Hosts behind a link, its own first.
+    /// Hosts behind a link, ascending, its own first.
     pub(crate) fn hosts(&self, link: usize) -> &[Member] {
         self.links.get(link).map_or(&[], |link| &link.hosts)
     }
 
     /// Hosts that do not belong to a link any more.
     pub(crate) fn remove_hosts(&mut self, link: usize, gone: &[Member]) {
+        let gone: HashSet<u32> = gone.iter().map(|(host, _)| *host).collect();
         if let Some(link) = self.links.get_mut(link) {
-            link.hosts.retain(|(host, _)| !gone.iter().any(|(other, _)| other == host));
+            link.hosts.retain(|(host, _)| !gone.contains(host));
         }
     }
 

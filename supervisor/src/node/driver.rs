@@ -249,7 +249,7 @@ impl Driver<'_> {
         self.ranks.stop();
         self.cleaning_up = false;
         let rules = Rules { exit_bound: ms(self.plan.exit_bound), timeout_at: None };
-        let mut machine = Machine::new(self.ranks.boot.share.size(), rules);
+        let mut machine = Machine::of_some(self.ranks.running().collect(), rules);
         for rank in self.ranks.running() {
             let started = RankEvent::Started { rank, pid: 0, at: 0.0 };
             machine.handle(self.now(), Event::Rank(started), &mut Vec::new());

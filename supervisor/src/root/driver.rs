@@ -1,7 +1,8 @@
 //! The supervisor of a job with other hosts: carries events to the machine and its actions down the
 //! tree.
 
-use std::collections::{HashMap, HashSet};
+use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use bootstrap::HostId;
@@ -10,6 +11,7 @@ use nix::unistd::getpid;
 use settings::deadlines::tree::{FAREWELL, FINISH};
 
 use super::clocks::Clocks;
+use super::search::Search;
 use crate::agent::capture::Outlet;
 use crate::agent::control::{Control, Supervise, leave};
 use crate::agent::local_ranks::CpuSample;
@@ -18,6 +20,7 @@ use crate::agent::{processes, sys};
 use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, Which, cannot};
 use crate::link::Links;
 use crate::local::Origin;
+use crate::map::RanksByHost;
 use crate::plan::JobPlan;
 use crate::stage::Staging;
 use crate::trace::monotonic;
@@ -57,9 +60,11 @@ pub(super) struct Root<'a> {
     pub(super) failing: Option<u64>,
     pub(super) calls: Option<Collective>,
     pub(super) lost: HashSet<u32>,
+    /// Made when the first host is lost.
+    pub(super) ranks_on: OnceCell<RanksByHost>,
     cpu_questions: u32,
-    /// Hosts whose processes are being looked for; whether any is left there, once they said so.
-    pub(super) orphans: Option<HashMap<u32, Option<bool>>>,
+    /// Once processes are being looked for.
+    pub(super) search: Option<Search>,
     /// Hosts that have said by themselves that nothing of the job is left on them.
     pub(super) bare: HashSet<u32>,
     pub(super) input_over: bool,
@@ -88,8 +93,9 @@ impl<'a> Root<'a> {
             failing: None,
             calls: None,
             lost: HashSet::new(),
+            ranks_on: OnceCell::new(),
             cpu_questions: 0,
-            orphans: None,
+            search: None,
             bare: HashSet::new(),
             input_over: false,
             deaf: [false; 2],

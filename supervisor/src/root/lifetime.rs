@@ -4,6 +4,7 @@ use settings::deadlines::tree::FINISH;
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
 use super::driver::{Phase, Root};
+use super::search::Search;
 use crate::agent::capture::Outlet;
 use crate::agent::control::Supervise;
 use crate::agent::input::Feed;
@@ -11,6 +12,7 @@ use crate::agent::machine::{Command, Event, RankEvent};
 use crate::agent::record::epoch_now;
 use crate::event_loop::Role;
 use crate::link::LinkEvent;
+use crate::map::RanksByHost;
 use crate::report::End;
 use crate::trace::{ClockSample, monotonic};
 use crate::tree::hosts::HostStatus;
@@ -155,11 +157,10 @@ impl Root<'_> {
         let told = (name, format!("{seen}{more}"));
         self.control.record.host_lost.get_or_insert(told);
         self.event(Event::HostLost { silent: loss.silent });
-        let on_lost = |rank: &u32| {
-            self.host_of.get(*rank as usize).is_some_and(|host| hosts.contains(&host.0))
-        };
-        let running = (0..self.control.plan.size).filter(|r| self.control.record.is_running(*r));
-        let gone: Vec<u32> = running.filter(on_lost).collect();
+        let map = &self.control.plan.map;
+        let ranks_on = self.ranks_on.get_or_init(|| RanksByHost::of(map));
+        let ranks = hosts.iter().flat_map(|host| ranks_on.get(*host)).copied();
+        let gone: Vec<u32> = ranks.filter(|r| self.control.record.is_running(*r)).collect();
         for rank in gone {
             let end = End::Signal(libc::SIGKILL);
             self.happened(&RankEvent::Ended { rank, end, at: epoch_now() });
@@ -171,19 +172,19 @@ impl Root<'_> {
 
     /// Asks every host whether processes are left; the machine is told when all have answered.
     pub(super) fn find_orphans(&mut self) {
-        let mut asked = std::collections::HashMap::new();
+        let mut asked = Vec::new();
         for link in self.below.open() {
             for host in self.below.numbers(link) {
                 if !self.lost.contains(&host) && self.phase != Phase::Starting {
-                    asked.insert(host, self.bare.contains(&host).then_some(false));
+                    asked.push((host, self.bare.contains(&host).then_some(false)));
                 }
             }
         }
-        let answered = asked.values().all(Option::is_some);
-        self.orphans = Some(asked);
-        if !answered {
+        let search = Search::new(asked);
+        if search.outcome().is_none() {
             self.command(HostCommand::Ranks(Command::FindOrphans));
         }
+        self.search = Some(search);
         self.answer_orphans();
     }
 
@@ -191,16 +192,15 @@ impl Root<'_> {
         if !left {
             self.bare.insert(host);
         }
-        if let Some(answer) = self.orphans.as_mut().and_then(|orphans| orphans.get_mut(&host)) {
-            *answer = Some(left);
+        if self.search.as_mut().is_some_and(|search| search.answer(host, left)) {
             self.answer_orphans();
         }
     }
 
     fn answer_orphans(&mut self) {
-        let Some(orphans) = &self.orphans else { return };
-        if orphans.values().all(Option::is_some) && self.control.machine.is_cleaning_up() {
-            let left = orphans.values().any(|left| *left == Some(true));
+        if let Some(left) = self.search.as_ref().and_then(Search::outcome)
+            && self.control.machine.is_cleaning_up()
+        {
             self.event(Event::Orphans { left });
         }
     }

@@ -2,11 +2,14 @@
 //! input, and the links to the agents of the hosts. It has no ranks of its own.
 //!
 //! * `driver`: the loop. `start`: brings the hosts up. `lifetime`: what happens once ranks run.
-//!   `clocks`: looks at the clocks of the hosts.
+//!   `clocks`: looks at the clocks of the hosts. `search`: looks for processes that ranks left.
 
 mod clocks;
 mod driver;
+#[cfg(test)]
+mod end_sim;
 mod lifetime;
+mod search;
 mod start;
 
 pub(crate) use driver::run;

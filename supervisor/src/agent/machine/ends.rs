@@ -8,7 +8,7 @@ use settings::deadlines::agent::{
 };
 use settings::deadlines::exit::STALL;
 
-use super::{CODE_TIMEOUT, Command, Machine, after, ending};
+use super::{CODE_LAUNCH, CODE_TIMEOUT, Command, Machine, after, ending};
 use crate::report::{Cause, CauseKind};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,32 +51,28 @@ impl Machine {
     /// When something must be done about an announced exit although nothing further is heard.
     fn exit_deadline(&self) -> Option<u64> {
         let last = self.last_exiting?;
-        let alone = self.pending > 0
-            || self.members.iter().any(|m| m.running() && m.exiting.is_none() && m.fini.is_none());
-        if alone {
+        let counts = self.members.counts();
+        if counts.pending > 0 || counts.staying > 0 {
             return Some(self.sample_at.unwrap_or_else(|| after(last, QUIET_BASE)));
         }
-        let bounded = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
         let stalled = STALL.after(Duration::from_millis(self.rules.exit_bound));
         let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
         let running = last.max(self.held.unwrap_or(0));
-        bounded.then(|| match self.decided {
+        (counts.mute == 0).then(|| match self.decided {
             false => last.saturating_add(stalled),
             true => after(running.saturating_add(self.rules.exit_bound), KILL_GRACE),
         })
     }
 
-    pub(super) fn mark_killed(&mut self) {
-        for member in self.members.iter_mut().filter(|m| m.running()) {
-            member.killed = true;
-        }
+    fn runs(&self) -> bool {
+        self.members.counts().running > 0
     }
 
     pub(super) fn terminate(&mut self) {
         if matches!(self.phase, Phase::Running | Phase::Leaving { .. }) {
             self.phase = Phase::Terminating { kill_at: after(self.now, KILL_GRACE) };
-            if self.running > 0 {
-                self.mark_killed();
+            if self.runs() {
+                self.members.mark_killed();
                 self.out.push(Command::End(libc::SIGTERM));
             }
         }
@@ -86,7 +82,7 @@ impl Machine {
         match self.phase {
             Phase::Running | Phase::Leaving { .. } | Phase::Terminating { .. } => {
                 self.phase = Phase::Killing { give_up_at: after(self.now, REAP) };
-                self.mark_killed();
+                self.members.mark_killed();
                 self.out.push(Command::End(libc::SIGKILL));
             }
             Phase::Orphans { .. } => {
@@ -99,7 +95,7 @@ impl Machine {
 
     pub(super) fn signal(&mut self, signal: i32) {
         if !ending(signal) {
-            if self.running > 0 {
+            if self.runs() {
                 self.out.push(Command::Forward(signal));
             }
             return;
@@ -118,10 +114,10 @@ impl Machine {
                 if self.cause.is_some() || self.is_cleaning_up() {
                     // It is ending already: hurry.
                     self.terminate();
-                } else if self.running > 0 {
+                } else if self.runs() {
                     self.out.push(Command::Forward(signal));
                 }
-                if self.pending > 0 {
+                if self.members.counts().pending > 0 {
                     self.fail(Self::of_signal(signal));
                 }
             }
@@ -151,7 +147,7 @@ impl Machine {
 
     /// Moves on when the last rank is gone or a deadline has come.
     pub(super) fn advance(&mut self) {
-        let over = self.running == 0 && (self.pending == 0 || self.is_ending());
+        let over = !self.runs() && (self.members.counts().pending == 0 || self.is_ending());
         if over && !self.is_cleaning_up() && self.phase != Phase::Finished {
             self.end_begins.get_or_insert(self.now);
             self.phase = Phase::Orphans { kill_at: None };
@@ -170,10 +166,21 @@ impl Machine {
             Phase::Leaving { .. } => self.terminate(),
             Phase::Terminating { .. } | Phase::Orphans { .. } => self.kill(),
             Phase::Killing { .. } | Phase::KillingOrphans { .. } => {
+                self.blame_survivor();
                 self.phase = Phase::Finished;
                 self.out.push(Command::Finish);
             }
             Phase::Finished => {}
+        }
+    }
+
+    /// The job is given up: with a rank that is still there it is no success.
+    fn blame_survivor(&mut self) {
+        let left = self.members.iter().find(|(_, member)| member.running());
+        if let Some((rank, _)) = left
+            && self.cause.as_ref().is_none_or(|cause| cause.code == 0)
+        {
+            self.cause = Some(Cause::new(CauseKind::Unkillable, Some(rank), CODE_LAUNCH));
         }
     }
 
@@ -182,10 +189,11 @@ impl Machine {
             self.fail(Cause::new(CauseKind::Timeout, None, CODE_TIMEOUT));
             return;
         }
-        let stuck = self.members.iter().all(|m| !m.running() || m.exiting.is_some());
-        if stuck && self.pending == 0 && !self.decided {
+        let counts = self.members.counts();
+        let stuck = counts.mute == 0 && counts.pending == 0;
+        if stuck && !self.decided {
             self.replace_reduction();
-        } else if stuck && self.pending == 0 {
+        } else if stuck {
             if let Some(announced) = self.announced() {
                 self.fail(Self::of_exit(CauseKind::CollectiveExit, announced));
                 self.terminate();

@@ -1,0 +1,544 @@
+//! The world: hosts, links and ranks around the root's machine.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+
+use bootstrap::ExitPath;
+use bootstrap::collective::groups;
+use settings::deadlines::tree::{CHILD_SILENT, PARENT_SILENT};
+
+use crate::agent::local_ranks::CpuSample;
+use crate::agent::machine::{Command, Event, Machine, RankEvent, Rules};
+use crate::report::End;
+use crate::root::search::Search;
+use crate::tree::message::{Down, HostCommand, Loss, Up, encode};
+
+/// Nanoseconds; the machines count milliseconds.
+pub(super) type Time = u64;
+
+pub(super) const MS: Time = 1_000_000;
+/// One way over a link, work for each message and for each of its bytes: as for collective calls.
+pub(super) const LATENCY: Time = MS / 10;
+pub(super) const WORK: Time = MS / 50;
+const BYTE: Time = 5;
+/// The root's work for each event of a rank.
+pub(super) const EVENT: Time = MS / 1000;
+pub(super) const DEGREE: usize = 32;
+/// Events that one message carries at most, as in the agents.
+const BATCH: usize = 1000;
+pub(super) const EXIT_BOUND: u64 = 3000;
+/// The ranks' own reduction of their codes.
+const REDUCTION: Time = 2 * MS;
+/// Code of the rank that leaves alone.
+pub(super) const LONE: i32 = 3;
+const ROOT: usize = usize::MAX;
+
+/// What the ranks do when hosts are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum During {
+    /// They compute or wait in a collective call: nothing that the supervisor sees.
+    Work,
+    CollectiveExit,
+    NonCollectiveExit,
+}
+
+/// How a loss is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    Closed,
+    Silent,
+}
+
+enum Mail {
+    Up {
+        from: usize,
+        to: usize,
+        message: Up,
+    },
+    Down {
+        to: usize,
+        command: HostCommand,
+    },
+    /// What the ranks of a host do by themselves.
+    Ranks {
+        host: usize,
+        events: Vec<RankEvent>,
+    },
+    /// The agent of a host hears nothing more from its parent.
+    Orphaned {
+        host: usize,
+    },
+    /// An agent sends what has come together while it was busy.
+    Turn {
+        host: usize,
+    },
+    Tick {
+        host: usize,
+    },
+}
+
+#[derive(Default)]
+pub(super) struct Agent {
+    above: usize,
+    below: Vec<usize>,
+    /// One past the last host of its subtree.
+    end: usize,
+    busy: Time,
+    pub(super) dead: bool,
+    /// When it learned that the job ends.
+    pub(super) told: Option<Time>,
+    pub(super) left: Vec<u32>,
+    /// Events that wait for its next turn.
+    news: Vec<RankEvent>,
+    own: Option<Machine>,
+    /// Answers to the question about CPU times that are still to come.
+    waiting: HashSet<usize>,
+}
+
+impl Agent {
+    const fn obeys(&self) -> bool {
+        !self.dead && self.own.is_none()
+    }
+}
+
+pub(super) struct World {
+    pub(super) agents: Vec<Agent>,
+    top: Vec<usize>,
+    pub(super) depth: u32,
+    ranks: u32,
+    pub(super) machine: Machine,
+    root_busy: Time,
+    root_waiting: Option<HashSet<usize>>,
+    search: Option<Search>,
+    next_tick: Time,
+    /// Ranks whose exit the root has heard of.
+    exits: usize,
+    now: Time,
+    heap: BinaryHeap<Reverse<(Time, usize)>>,
+    mail: Vec<Option<Mail>>,
+    free: Vec<usize>,
+    lost: Vec<bool>,
+    /// When the machine first had a cause or had heard every exit, and when it had finished.
+    pub(super) decided: Option<Time>,
+    pub(super) finished: Option<Time>,
+}
+
+const fn ms(time: Time) -> u64 {
+    time / MS
+}
+
+const fn rules() -> Rules {
+    Rules { exit_bound: EXIT_BOUND, timeout_at: None }
+}
+
+impl World {
+    pub(super) fn new(hosts: usize, ranks: u32) -> Self {
+        let mut agents: Vec<Agent> = (0..hosts).map(|_| Agent::default()).collect();
+        let (mut top, mut depth) = (Vec::new(), 0);
+        let mut open = vec![(ROOT, 0..hosts, 1)];
+        while let Some((at, below, level)) = open.pop() {
+            for group in groups(below, DEGREE) {
+                depth = depth.max(level);
+                let first = group.start;
+                (agents[first].above, agents[first].end) = (at, group.end);
+                match at {
+                    ROOT => top.push(first),
+                    at => agents[at].below.push(first),
+                }
+                open.push((first, first + 1..group.end, level + 1));
+            }
+        }
+        let size = u32::try_from(hosts).unwrap() * ranks;
+        let mut machine = Machine::new(size, rules());
+        for rank in 0..size {
+            for event in [RankEvent::Started { rank, pid: 1, at: 0.0 }, RankEvent::Hello { rank }] {
+                machine.handle(0, Event::Rank(event), &mut Vec::new());
+            }
+        }
+        for (host, agent) in (0..).zip(&mut agents) {
+            agent.left = (host * ranks..(host + 1) * ranks).collect();
+        }
+        Self {
+            agents,
+            top,
+            depth,
+            ranks,
+            machine,
+            root_busy: 0,
+            root_waiting: None,
+            search: None,
+            next_tick: Time::MAX,
+            exits: 0,
+            now: 0,
+            heap: BinaryHeap::new(),
+            mail: Vec::new(),
+            free: Vec::new(),
+            lost: vec![false; hosts],
+            decided: None,
+            finished: None,
+        }
+    }
+
+    fn at(&mut self, time: Time, mail: Mail) {
+        let number = self.free.pop().unwrap_or(self.mail.len());
+        self.heap.push(Reverse((time, number)));
+        match self.mail.get_mut(number) {
+            Some(place) => *place = Some(mail),
+            None => self.mail.push(Some(mail)),
+        }
+    }
+
+    /// When a message of so many bytes that `from` sends now arrives.
+    fn sent(&mut self, from: usize, bytes: usize) -> Time {
+        let busy = match from {
+            ROOT => &mut self.root_busy,
+            from => &mut self.agents[from].busy,
+        };
+        *busy = self.now.max(*busy) + WORK + BYTE * bytes as Time;
+        *busy + LATENCY
+    }
+
+    fn up(&mut self, from: usize, message: Up) {
+        if self.agents[from].obeys() {
+            let (to, arrives) = (self.agents[from].above, self.sent(from, encode(&message).len()));
+            self.at(arrives, Mail::Up { from, to, message });
+        }
+    }
+
+    fn down(&mut self, from: usize, command: HostCommand) {
+        let below = match from {
+            ROOT => self.top.clone(),
+            from => self.agents[from].below.clone(),
+        };
+        let bytes = encode(&Down::HostCommand(command)).len();
+        for to in below {
+            let arrives = self.sent(from, bytes);
+            self.at(arrives, Mail::Down { to, command });
+        }
+    }
+
+    /// Events go up with the agent's next turn.
+    fn news(&mut self, host: usize, events: impl IntoIterator<Item = RankEvent>) {
+        let agent = &mut self.agents[host];
+        if agent.obeys() {
+            let first = agent.news.is_empty();
+            agent.news.extend(events);
+            let turn = self.now.max(agent.busy);
+            if first {
+                self.at(turn, Mail::Turn { host });
+            }
+        }
+    }
+
+    fn turn(&mut self, host: usize) {
+        for batch in std::mem::take(&mut self.agents[host].news).chunks(BATCH) {
+            self.up(host, Up::Events(batch.to_vec()));
+        }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.agents.len() * self.ranks as usize
+    }
+
+    fn root_event(&mut self, event: Event) {
+        let mut commands = Vec::new();
+        self.exits += usize::from(matches!(event, Event::Rank(RankEvent::Exiting { .. })));
+        self.machine.handle(ms(self.now), event, &mut commands);
+        if self.decided.is_none() && (self.machine.is_ending() || self.exits == self.size()) {
+            self.decided = Some(self.now.max(self.root_busy));
+        }
+        for command in commands {
+            match command {
+                Command::SampleCpu => self.ask_cpu(),
+                Command::FindOrphans => {
+                    self.find_orphans();
+                    self.answer_orphans();
+                }
+                Command::Finish => self.finished = Some(self.now.max(self.root_busy)),
+                command => self.down(ROOT, HostCommand::Ranks(command)),
+            }
+        }
+        if let Some(due) = self.machine.deadline() {
+            let due = (due * MS).max(self.now + 1);
+            if due < self.next_tick {
+                self.next_tick = due;
+                self.at(due, Mail::Tick { host: ROOT });
+            }
+        }
+    }
+
+    fn ask_cpu(&mut self) {
+        if self.root_waiting.is_some() {
+            return self.root_event(Event::CpuSampled { starved: true });
+        }
+        self.root_waiting = Some(self.top.iter().copied().collect());
+        self.down(ROOT, HostCommand::SampleCpu { number: 1 });
+        self.answer_cpu();
+    }
+
+    fn answer_cpu(&mut self) {
+        if self.root_waiting.take_if(|waiting| waiting.is_empty()).is_some() {
+            self.root_event(Event::CpuSampled { starved: false });
+        }
+    }
+
+    fn find_orphans(&mut self) {
+        let hosts = (0..).zip(&self.lost).filter(|(_, lost)| !**lost);
+        self.search = Some(Search::new(hosts.map(|(host, _)| (host, None))));
+        self.down(ROOT, HostCommand::Ranks(Command::FindOrphans));
+    }
+
+    fn answer_orphans(&mut self) {
+        if let Some(left) = self.search.as_ref().and_then(Search::outcome)
+            && self.machine.is_cleaning_up()
+        {
+            self.root_event(Event::Orphans { left });
+        }
+    }
+
+    fn root_hears(&mut self, from: usize, message: Up) {
+        match message {
+            Up::Events(events) => {
+                for event in events {
+                    let host = event.rank().map_or(0, |rank| (rank / self.ranks) as usize);
+                    if !self.lost[host] {
+                        self.root_busy = self.now.max(self.root_busy) + EVENT;
+                        self.root_event(Event::Rank(event));
+                    }
+                }
+            }
+            Up::CpuSampled { .. } => {
+                if let Some(waiting) = &mut self.root_waiting {
+                    waiting.remove(&from);
+                }
+                self.answer_cpu();
+            }
+            Up::Orphans { host, left } => {
+                if self.search.as_mut().is_some_and(|search| search.answer(host, left)) {
+                    self.answer_orphans();
+                }
+            }
+            Up::Lost { hosts, loss } => {
+                let lost = hosts.first().map(|host| *host as usize);
+                self.top.retain(|top| Some(*top) != lost);
+                self.root_loses(&hosts, &loss);
+            }
+            _ => {}
+        }
+    }
+
+    fn root_loses(&mut self, hosts: &[u32], loss: &Loss) {
+        for host in hosts {
+            self.lost[*host as usize] = true;
+            if let Some(waiting) = &mut self.root_waiting {
+                waiting.remove(&(*host as usize));
+            }
+        }
+        self.root_event(Event::HostLost { silent: loss.silent });
+        let ranks = self.ranks;
+        for rank in hosts.iter().flat_map(|host| host * ranks..(host + 1) * ranks) {
+            let end = End::Signal(libc::SIGKILL);
+            self.root_busy = self.now.max(self.root_busy) + EVENT;
+            self.root_event(Event::Rank(RankEvent::Ended { rank, end, at: 0.0 }));
+        }
+        for host in hosts {
+            if self.search.as_mut().is_some_and(|search| search.answer(*host, false)) {
+                self.answer_orphans();
+            }
+        }
+        self.answer_cpu();
+    }
+
+    /// The ranks of a host obey: those that a command ends are gone at once.
+    fn obey(&mut self, host: usize, command: Command) {
+        let end = match command {
+            Command::ExitDecision { code, .. } => End::Code(code),
+            Command::End(signal) => End::Signal(signal),
+            Command::FindOrphans => {
+                let number = u32::try_from(host).unwrap();
+                return self.up(host, Up::Orphans { host: number, left: false });
+            }
+            _ => return,
+        };
+        self.agents[host].told.get_or_insert(self.now);
+        let left = std::mem::take(&mut self.agents[host].left);
+        let ended = |rank| RankEvent::Ended { rank, end, at: 0.0 };
+        self.ranks_did(host, left.into_iter().map(ended).collect());
+    }
+
+    fn ranks_did(&mut self, host: usize, events: Vec<RankEvent>) {
+        for event in &events {
+            if let RankEvent::Ended { rank, .. } = event {
+                self.agents[host].left.retain(|left| left != rank);
+                self.own_event(host, Event::Rank(event.clone()));
+            }
+        }
+        self.news(host, events);
+    }
+
+    fn own_event(&mut self, host: usize, event: Event) {
+        let mut commands = Vec::new();
+        let Some(machine) = &mut self.agents[host].own else { return };
+        machine.handle(ms(self.now), event, &mut commands);
+        let due = machine.deadline();
+        for command in commands {
+            match command {
+                Command::FindOrphans => self.own_event(host, Event::Orphans { left: false }),
+                command => self.obey(host, command),
+            }
+        }
+        if let Some(due) = due {
+            self.at((due * MS).max(self.now + 1), Mail::Tick { host });
+        }
+    }
+
+    /// As an agent does that has lost its parent: it decides for its ranks, those below for theirs.
+    fn orphaned(&mut self, host: usize) {
+        if !self.agents[host].obeys() {
+            return;
+        }
+        let left = self.agents[host].left.clone();
+        let mut machine = Machine::of_some(left.clone(), rules());
+        for rank in left {
+            let started = RankEvent::Started { rank, pid: 0, at: 0.0 };
+            machine.handle(ms(self.now), Event::Rank(started), &mut Vec::new());
+        }
+        self.agents[host].told.get_or_insert(self.now);
+        self.agents[host].own = Some(machine);
+        for below in self.agents[host].below.clone() {
+            self.at(self.now + LATENCY, Mail::Orphaned { host: below });
+        }
+        self.own_event(host, Event::LauncherLost);
+    }
+
+    /// Hosts die; what is seen of it above and below them.
+    pub(super) fn lose(&mut self, hosts: &[usize], seen: Seen) {
+        for host in hosts {
+            self.agents[*host].dead = true;
+        }
+        for host in hosts {
+            let (above, end) = (self.agents[*host].above, self.agents[*host].end);
+            let (up, down, silent) = match seen {
+                Seen::Closed => (LATENCY, LATENCY, 0),
+                Seen::Silent => {
+                    (CHILD_SILENT.ms() * MS, PARENT_SILENT.ms() * MS, CHILD_SILENT.ms())
+                }
+            };
+            let from = *host;
+            let whole = (from..end).map(|host| u32::try_from(host).unwrap()).collect();
+            let loss = Loss { seen: "its connection was closed".to_owned(), silent };
+            let message = Up::Lost { hosts: whole, loss };
+            self.at(self.now + up, Mail::Up { from, to: above, message });
+            for below in self.agents[*host].below.clone() {
+                self.at(self.now + down, Mail::Orphaned { host: below });
+            }
+        }
+    }
+
+    /// An agent hears from below.
+    fn hears(&mut self, at: usize, from: usize, message: Up) {
+        match message {
+            Up::Events(events) => self.news(at, events),
+            Up::CpuSampled { .. } => {
+                if self.agents[at].waiting.remove(&from) {
+                    self.answer_cpu_of(at);
+                }
+            }
+            Up::Lost { ref hosts, .. } => {
+                let lost = hosts.first().map(|host| *host as usize);
+                let agent = &mut self.agents[at];
+                agent.below.retain(|below| Some(*below) != lost);
+                let waited = lost.is_some_and(|lost| agent.waiting.remove(&lost));
+                self.up(at, message);
+                if waited {
+                    self.answer_cpu_of(at);
+                }
+            }
+            message => self.up(at, message),
+        }
+    }
+
+    fn answer_cpu_of(&mut self, at: usize) {
+        if self.agents[at].waiting.is_empty() {
+            // What was heard before goes up first.
+            self.turn(at);
+            self.up(at, Up::CpuSampled { number: 1, sample: CpuSample::default() });
+        }
+    }
+
+    fn carry_out(&mut self, host: usize, command: HostCommand) {
+        self.down(host, command);
+        match command {
+            HostCommand::Ranks(command) => self.obey(host, command),
+            HostCommand::SampleCpu { .. } => {
+                let agent = &mut self.agents[host];
+                agent.waiting = agent.below.iter().copied().collect();
+                self.answer_cpu_of(host);
+            }
+            _ => {}
+        }
+    }
+
+    fn step(&mut self) -> bool {
+        let Some(Reverse((now, number))) = self.heap.pop() else { return false };
+        self.now = now;
+        let mail = self.mail[number].take().unwrap();
+        self.free.push(number);
+        match mail {
+            Mail::Up { from, to: ROOT, message } => self.root_hears(from, message),
+            Mail::Up { to, .. } if !self.agents[to].obeys() => {}
+            Mail::Up { from, to, message } => self.hears(to, from, message),
+            Mail::Down { to, command } if self.agents[to].obeys() => self.carry_out(to, command),
+            Mail::Ranks { host, events } if !self.agents[host].dead => self.ranks_did(host, events),
+            Mail::Orphaned { host } => self.orphaned(host),
+            Mail::Turn { host } => self.turn(host),
+            Mail::Tick { host: ROOT } => {
+                self.next_tick = Time::MAX;
+                self.root_event(Event::Tick);
+            }
+            Mail::Tick { host } => self.own_event(host, Event::Tick),
+            _ => {}
+        }
+        true
+    }
+}
+
+impl World {
+    /// All ranks of the job, or the last one alone, announce their exit now.
+    pub(super) fn exit(&mut self, during: During) {
+        let path = ExitPath::Explicit as u32;
+        let alone = during == During::NonCollectiveExit;
+        let whole = !alone && self.agents.iter().all(|agent| !agent.dead);
+        let alive = |world: &Self, host: &usize| !world.agents[*host].dead;
+        let hosts: Vec<usize> = (0..self.agents.len()).filter(|host| alive(self, host)).collect();
+        let first = if alone { hosts.len() - 1 } else { 0 };
+        for host in hosts.into_iter().skip(first) {
+            let mut ranks = self.agents[host].left.clone();
+            if alone {
+                ranks = ranks.split_off(ranks.len() - 1);
+            }
+            let code = if alone { LONE } else { 0 };
+            let exiting = |rank: &u32| RankEvent::Exiting { rank: *rank, code, path };
+            let events = ranks.iter().map(exiting).collect();
+            self.at(self.now, Mail::Ranks { host, events });
+            if whole {
+                let ends = ranks.iter().flat_map(|rank| {
+                    let (rank, end) = (*rank, End::Code(0));
+                    [RankEvent::Fini { rank, code: 0 }, RankEvent::Ended { rank, end, at: 0.0 }]
+                });
+                let events = ends.collect();
+                self.at(self.now + REDUCTION, Mail::Ranks { host, events });
+            }
+        }
+    }
+
+    pub(super) fn run(&mut self) {
+        while self.step() {}
+    }
+
+    /// When the last living agent was told of the end, or its last rank ended by itself.
+    pub(super) fn told(&self) -> Time {
+        let living = self.agents.iter().filter(|agent| !agent.dead);
+        living.filter_map(|agent| agent.told).max().unwrap_or(0)
+    }
+}
