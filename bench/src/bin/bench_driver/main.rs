@@ -10,6 +10,7 @@ mod exits;
 mod idle;
 mod launch;
 mod machine;
+mod many_hosts;
 mod network;
 mod ranks;
 mod record;
@@ -93,6 +94,10 @@ const SSH_FIGURES: [(&str, Measure); 4] = [
     ("ssh-end", ssh::ends),
 ];
 
+/// Figures of jobs on 64 hosts, by `--hosts`.
+const HOSTS_FIGURES: [(&str, Measure); 2] =
+    [("hosts-ssh", many_hosts::ssh), ("hosts-slurm", many_hosts::slurm)];
+
 /// Figures of starts under other launchers, by `--engines`.
 const ENGINE_FIGURES: [(&str, Measure); 3] = [
     ("engine-hydra", engines::hydra),
@@ -116,7 +121,7 @@ fn main() -> ExitCode {
     let figures = figures();
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
-            "--c" | "--net" | "--softroce" | "--ssh" | "--engines" | "--scale" => {}
+            "--c" | "--net" | "--softroce" | "--ssh" | "--hosts" | "--engines" | "--scale" => {}
             "--quick" => repetitions = Repetitions { realtime: repetitions.realtime, ..QUICK },
             "--realtime" => repetitions.realtime = true,
             "--write" => write = true,
@@ -199,7 +204,7 @@ fn renew_results() -> ExitCode {
 
 /// What the figures are together.
 fn suite() -> &'static str {
-    let suites = ["--c", "--net", "--softroce", "--ssh", "--engines", "--scale"];
+    let suites = ["--c", "--net", "--softroce", "--ssh", "--hosts", "--engines", "--scale"];
     let mut arguments = std::env::args().skip(1);
     let suite = arguments.find_map(|argument| suites.into_iter().find(|suite| *suite == argument));
     suite.map_or("host", |suite| suite.trim_start_matches('-'))
@@ -214,6 +219,7 @@ fn figures() -> Vec<(&'static str, Measure)> {
             "--net" => &NET_FIGURES[..],
             "--softroce" => &SOFTROCE_FIGURES[..],
             "--ssh" => &SSH_FIGURES[..],
+            "--hosts" => &HOSTS_FIGURES[..],
             "--engines" => &ENGINE_FIGURES[..],
             "--scale" => &SCALE_FIGURES[..],
             _ => &[],

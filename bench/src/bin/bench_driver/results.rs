@@ -11,12 +11,13 @@ use crate::run::{Failure, Result};
 
 const PAGE: &str = "docs/bench/RESULTS.md";
 /// Suites in the order of the page, with their headings.
-const SUITES: [(&str, &str); 6] = [
+const SUITES: [(&str, &str); 7] = [
     ("host", "On one host"),
     ("c", "The C interface"),
     ("net", "The network over the software adapter"),
     ("softroce", "The network on Soft-RoCE"),
     ("ssh", "Jobs on four hosts over ssh"),
+    ("hosts", "Jobs on 64 hosts"),
     ("engines", "Starts under other launchers"),
 ];
 

@@ -256,9 +256,19 @@ impl Samples {
 /// The largest resident memory that a process had, as the system keeps it (VmHWM), KiB; `None`: it
 /// does not tell.
 pub(crate) fn largest_resident(pid: impl Display) -> io::Result<Option<f64>> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    Ok(line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()))
+    kilobytes(pid, "status", "VmHWM:")
+}
+
+/// Its resident memory, with shared pages divided among those who map them (Pss), KiB.
+pub(crate) fn proportional(pid: impl Display) -> io::Result<Option<f64>> {
+    kilobytes(pid, "smaps_rollup", "Pss:")
+}
+
+/// A line of a file below `/proc`.
+fn kilobytes(pid: impl Display, file: &str, name: &str) -> io::Result<Option<f64>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    Ok(line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()))
 }
 
 /// Median; 0 of nothing.

@@ -9,6 +9,7 @@ mod doctor;
 mod faults;
 mod full_disk;
 mod jobs;
+mod many;
 mod placement;
 mod reasons;
 mod self_start;
