@@ -186,7 +186,7 @@ pub(crate) fn short(repetitions: Repetitions) -> Result<Findings> {
          through the queue that all senders share and claim a place in it, which is code of another function."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Instructions with a lock prefix, and exchanges with memory, which lock without one.
@@ -228,7 +228,7 @@ pub(crate) fn flood(repetitions: Repetitions) -> Result<Findings> {
          sleep, and nobody else may write."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Flood of Mediums.
@@ -251,7 +251,7 @@ pub(crate) fn medium(repetitions: Repetitions) -> Result<Findings> {
     ];
     Beside { figure, ours: "c_medium_mbps", references, unit: "MB/s" }
         .rows_by_place(&samples, &mut rows)?;
-    Ok(Findings { rows, samples, notes: Vec::new() })
+    Ok(Findings { rows, samples, notes: Vec::new(), ..Findings::default() })
 }
 
 /// Mediums of many sizes: how far the worst one is above the line through its neighbours, and 4 KB
@@ -277,7 +277,7 @@ pub(crate) fn medium_sizes(repetitions: Repetitions) -> Result<Findings> {
     .rows_by_place(&samples, &mut rows)?;
     let note = "c-sizes: round trips of Mediums of 22 sizes up to 4096 B, replies as large; sizes take turns, 400 trips each. The \
                 line goes through the next smaller and the next larger size.";
-    Ok(Findings { rows, samples, notes: vec![note.to_owned()] })
+    Ok(Findings { rows, samples, notes: vec![note.to_owned()], ..Findings::default() })
 }
 
 /// The size whose round trip is farthest above the line through those of the next smaller and the
@@ -323,7 +323,7 @@ pub(crate) fn put_get(repetitions: Repetitions) -> Result<Findings> {
             )?);
         }
     }
-    Ok(Findings { rows, samples, notes: Vec::new() })
+    Ok(Findings { rows, samples, notes: Vec::new(), ..Findings::default() })
 }
 
 /// Puts and gets of a word.
@@ -353,7 +353,7 @@ pub(crate) fn put_word(repetitions: Repetitions) -> Result<Findings> {
          whatever it does. Each number is the fastest of 200 loops of 100000."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Adds to a word of a neighbour.
@@ -373,7 +373,7 @@ pub(crate) fn atomic(repetitions: Repetitions) -> Result<Findings> {
     }
     let note = "c-atomic: words of the neighbour's segment in turn; the reference is the processor's instruction on the local address \
                 of the same word, what it fetches stored to a variable as the call does it.";
-    Ok(Findings { rows, samples, notes: vec![note.to_owned()] })
+    Ok(Findings { rows, samples, notes: vec![note.to_owned()], ..Findings::default() })
 }
 
 /// Barriers of two ranks.
@@ -392,5 +392,5 @@ pub(crate) fn barrier(repetitions: Repetitions) -> Result<Findings> {
     let references = &[("cache-line ping-pong", "c_barrier_pingpong_ns", Target::AtMost(2.0))];
     Beside { figure, ours: "c_barrier_ns", references, unit: "ns" }
         .rows_by_place(&samples, &mut rows)?;
-    Ok(Findings { rows, samples, notes: Vec::new() })
+    Ok(Findings { rows, samples, notes: Vec::new(), ..Findings::default() })
 }

@@ -86,7 +86,7 @@ impl Engine {
             Row::paired(&start, &samples, [keys[1], keys[2]], "ms", target)?,
             Row::paired(&whole, &samples, [keys[0], keys[2]], "ms", Target::None)?,
         ];
-        Ok(Findings { rows, samples, notes: vec![NOTE.to_owned()] })
+        Ok(Findings { rows, samples, notes: vec![NOTE.to_owned()], ..Findings::default() })
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn launch(repetitions: Repetitions) -> Result<Findings> {
          start). The verdict is against {}, the loop with the lowest median.",
         fastest.0
     )];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// One rank, against running the program directly.
@@ -107,7 +107,7 @@ pub(crate) fn one(repetitions: Repetitions) -> Result<Findings> {
         "ms",
         target,
     )?];
-    Ok(Findings { rows, samples, notes: Vec::new() })
+    Ok(Findings { rows, samples, notes: Vec::new(), ..Findings::default() })
 }
 
 /// Init, attach, barrier and exit on 64 ranks, against 64 that do nothing.
@@ -131,5 +131,5 @@ pub(crate) fn hello(repetitions: Repetitions) -> Result<Findings> {
         "ms",
         target,
     )?];
-    Ok(Findings { rows, samples, notes: Vec::new() })
+    Ok(Findings { rows, samples, notes: Vec::new(), ..Findings::default() })
 }

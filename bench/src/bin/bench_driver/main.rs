@@ -5,12 +5,15 @@
 //! unless something could not be measured at all.
 
 mod c_face;
+mod curves;
 mod engines;
 mod exits;
+mod flow_cost;
 mod idle;
 mod launch;
 mod machine;
 mod many_hosts;
+mod many_to_few;
 mod network;
 mod ranks;
 mod record;
@@ -73,7 +76,7 @@ const C_FIGURES: [(&str, Measure); 8] = [
 ];
 
 /// Figures of the network over the software adapter, by `--net`.
-const NET_FIGURES: [(&str, Measure); 7] = [
+const NET_FIGURES: [(&str, Measure); 8] = [
     ("net-short", network::short),
     ("net-barrier", network::barrier),
     ("net-atomic", network::atomic),
@@ -81,6 +84,7 @@ const NET_FIGURES: [(&str, Measure); 7] = [
     ("net-put", network::put_and_quiet),
     ("net-strided", vectors::soft),
     ("net-memory", network::memory),
+    ("net-flow", flow_cost::instructions),
 ];
 
 /// Figures of the network on Soft-RoCE, by `--softroce`.
@@ -106,10 +110,13 @@ const ENGINE_FIGURES: [(&str, Measure); 3] = [
 ];
 
 /// Figures of jobs of many ranks on this host, by `--scale`.
-const SCALE_FIGURES: [(&str, Measure); 3] = [
+const SCALE_FIGURES: [(&str, Measure); 6] = [
     ("scale-launch", scale::launch),
     ("scale-memory", scale::memory),
     ("scale-tables", tables::tables),
+    ("scale-fan-in", many_to_few::fan_in),
+    ("scale-fan-in-simulated", many_to_few::simulated_fan_in),
+    ("scale-barrier", many_to_few::barrier),
 ];
 
 const FULL: Repetitions = Repetitions { launches: 15, pairs: 15, exits: 7, realtime: false };
@@ -151,7 +158,7 @@ fn main() -> ExitCode {
     report(&machine, &found);
     if write {
         let written =
-            curves(&machine, &found).and_then(|()| record::write(suite(), &machine, &found));
+            write_curves(&machine, &found).and_then(|()| record::write(suite(), &machine, &found));
         match written.and_then(|path| Ok((path, results::write()?))) {
             Ok((path, page)) => show(&format!("written to {} and {page}\n", path.display())),
             Err(Failure(text)) => {
@@ -168,18 +175,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes the curves of what was measured over the number of ranks.
-fn curves(machine: &[(&str, String)], found: &[(&str, Findings)]) -> run::Result<()> {
-    let machine = described(machine);
-    for (name, findings) in found {
-        let curves = match *name {
-            "scale-memory" => scale::of_memory(&findings.samples, &machine)?,
-            "scale-tables" => scale::of_tables(&findings.samples, &machine)?,
-            _ => Vec::new(),
-        };
-        for path in scale::write(curves)? {
-            show(&format!("written to {}\n", path.display()));
-        }
+/// Writes the curves of what was measured.
+fn write_curves(machine: &[(&str, String)], found: &[(&str, Findings)]) -> run::Result<()> {
+    let all = found.iter().flat_map(|(_, findings)| &findings.curves);
+    for path in curves::write(all, &described(machine))? {
+        show(&format!("written to {}\n", path.display()));
     }
     Ok(())
 }

@@ -242,7 +242,7 @@ fn measure(way: Way, repetitions: Repetitions) -> Result<Findings> {
          of ranks that have met and wait.",
         way.figure()
     )];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 pub(crate) fn ssh(repetitions: Repetitions) -> Result<Findings> {

@@ -39,7 +39,7 @@ pub(crate) fn short(repetitions: Repetitions) -> Result<Findings> {
          again and again. Our ranks spin, so the second row is the like for like."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Flood of Mediums over the software adapter.
@@ -57,7 +57,7 @@ pub(crate) fn flood(repetitions: Repetitions) -> Result<Findings> {
          receivers read a byte of each cache line."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Puts over the software adapter, and what a round trip allocates.
@@ -75,7 +75,7 @@ pub(crate) fn put_and_quiet(repetitions: Repetitions) -> Result<Findings> {
             Target::Bound(0.0),
         )?,
     ];
-    Ok(Findings { rows, samples, notes: Vec::new() })
+    Ok(Findings { rows, samples, notes: Vec::new(), ..Findings::default() })
 }
 
 /// Fetch-adds over the software adapter.
@@ -96,7 +96,7 @@ pub(crate) fn atomic(repetitions: Repetitions) -> Result<Findings> {
          the owner of the word, as the domain has an operation that adapters do not have."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// How ranks of different neighbourhoods tell each other that they have come: by writes, and by
@@ -138,7 +138,7 @@ pub(crate) fn barrier(repetitions: Repetitions) -> Result<Findings> {
          barrier changes nothing for reductions."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Ranks that the barriers of attach connect a rank to: those 1, 2, 4 … away in both directions.
@@ -192,7 +192,7 @@ pub(crate) fn memory(_: Repetitions) -> Result<Findings> {
          less one page are 16 bytes per peer. Medians of all ranks. Message buffers are mapped, not allocated."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 fn informative(name: String, value: String) -> Row {
@@ -319,5 +319,5 @@ pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
          takes its writes. Floods have 8 transfers under way, and so has perftest."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }

@@ -86,7 +86,7 @@ pub(crate) fn exchange(_: Repetitions) -> Result<Findings> {
          shares are also computed as resident bytes over ranks). The result of 256 ranks has 16384 bytes."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Round trip of a Short.
@@ -117,7 +117,7 @@ pub(crate) fn short(repetitions: Repetitions) -> Result<Findings> {
          half the moves."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Flood of Mediums.
@@ -151,7 +151,7 @@ pub(crate) fn medium(repetitions: Repetitions) -> Result<Findings> {
          which no message between processors can reach."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Puts and gets of 1 MB.
@@ -168,7 +168,7 @@ pub(crate) fn put_get(repetitions: Repetitions) -> Result<Findings> {
          put and get use."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Barriers.
@@ -205,7 +205,7 @@ pub(crate) fn barrier(repetitions: Repetitions) -> Result<Findings> {
             values.iter().for_each(|value| samples.add(&format!("{key} {ranks} ranks"), *value));
         }
     }
-    Ok(Findings { rows, samples, notes: Vec::new() })
+    Ok(Findings { rows, samples, notes: Vec::new(), ..Findings::default() })
 }
 
 /// Collectives inside a host.
@@ -233,7 +233,7 @@ pub(crate) fn collectives(repetitions: Repetitions) -> Result<Findings> {
             values.iter().for_each(|value| samples.add(&format!("{key} {ranks} ranks"), *value));
         }
     }
-    Ok(Findings { rows, samples, notes: Vec::new() })
+    Ok(Findings { rows, samples, notes: Vec::new(), ..Findings::default() })
 }
 
 /// Processor time of ranks that wait.
@@ -256,5 +256,5 @@ pub(crate) fn idle(repetitions: Repetitions) -> Result<Findings> {
     let notes = vec![
         "idle: getrusage around the barrier on the ranks that wait; 10 ms are half a percent of the wait.".to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }

@@ -11,7 +11,7 @@ use crate::run::{Failure, Result};
 
 const PAGE: &str = "docs/bench/RESULTS.md";
 /// Suites in the order of the page, with their headings.
-const SUITES: [(&str, &str); 7] = [
+const SUITES: [(&str, &str); 8] = [
     ("host", "On one host"),
     ("c", "The C interface"),
     ("net", "The network over the software adapter"),
@@ -19,6 +19,7 @@ const SUITES: [(&str, &str); 7] = [
     ("ssh", "Jobs on four hosts over ssh"),
     ("hosts", "Jobs on 64 hosts"),
     ("engines", "Starts under other launchers"),
+    ("scale", "Many ranks on one host"),
 ];
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {

@@ -1,5 +1,6 @@
 //! One line of the table: a figure, what it is compared with, and the verdict.
 
+use crate::curves::Curve;
 use crate::run::{Failure, Result, Samples, median};
 
 /// What a figure has to reach.
@@ -238,6 +239,8 @@ pub(crate) struct Findings {
     pub(crate) samples: Samples,
     /// Sentences that say what exactly was compared.
     pub(crate) notes: Vec<String>,
+    /// What is kept as a plot.
+    pub(crate) curves: Vec<Curve>,
 }
 
 impl Findings {

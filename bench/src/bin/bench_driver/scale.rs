@@ -1,22 +1,20 @@
 //! Jobs of up to 4,096 ranks on this host: time and memory of launcher and agent, memory of a rank.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bench::plot::{Axis, Figure, Series};
+use bench::plot::Series;
 
 use crate::Repetitions;
+use crate::curves::{Curve, series};
 use crate::launch::bare;
 use crate::row::{Findings, Row, Target};
 use crate::run::{Failure, Result, Samples, job, largest_resident, sibling, start};
-use crate::{record, tables};
+use crate::tables;
 
-/// Where the curves are.
-const CURVES: &str = "docs/bench/scale";
 const MOST: u32 = 4096;
 /// Ranks that share no memory each hold connections, which 4,096 would not find room for here.
 const MOST_APART: u32 = 256;
@@ -114,7 +112,7 @@ pub(crate) fn launch(repetitions: Repetitions) -> Result<Findings> {
          the pages of their common program count twice."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Numbers of ranks up to `most`.
@@ -155,7 +153,8 @@ pub(crate) fn memory(repetitions: Repetitions) -> Result<Findings> {
          ranks."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    let curves = of_memory(&samples);
+    Ok(Findings { rows, samples, notes, curves })
 }
 
 /// Keeps what ranks have said of themselves.
@@ -176,34 +175,16 @@ fn points(samples: &Samples, name: &str, sizes: impl Iterator<Item = u32>) -> Ve
     sizes.filter_map(of).collect()
 }
 
-fn series(name: &str, points: impl IntoIterator<Item = (u32, f64)>) -> Series {
-    let points = points.into_iter().map(|(x, y)| [f64::from(x), y]).collect();
-    Series { name: name.to_owned(), points }
+fn over_ranks(name: &str, points: impl IntoIterator<Item = (u32, f64)>) -> Series {
+    series(name, points.into_iter().map(|(ranks, value)| (f64::from(ranks), value)))
 }
 
-type Curve = (&'static str, Figure);
-
-fn curve(
-    name: &'static str,
-    title: &str,
-    y: &str,
-    series: Vec<Series>,
-    machine: &str,
-) -> Result<Curve> {
-    let axis = |label: &str| Axis { label: label.to_owned(), log: true };
-    let figure = Figure {
-        title: title.to_owned(),
-        x: axis("ranks"),
-        y: axis(y),
-        series,
-        commit: record::commit()?,
-        machine: machine.to_owned(),
-    };
-    Ok((name, figure))
+fn curve(name: &'static str, title: String, y: &'static str, series: Vec<Series>) -> Curve {
+    Curve { name, title, x: ("ranks", true), y: (y, true), series }
 }
 
 /// What [`memory`] found.
-pub(crate) fn of_memory(samples: &Samples, machine: &str) -> Result<Vec<Curve>> {
+fn of_memory(samples: &Samples) -> Vec<Curve> {
     let of = |key| points(samples, key, sizes(MOST));
     let supervisors = [
         ("launcher, no-op", "noop/launcher_kib"),
@@ -211,41 +192,28 @@ pub(crate) fn of_memory(samples: &Samples, machine: &str) -> Result<Vec<Curve>> 
         ("launcher, conduit", "shared/launcher_kib"),
         ("agent, conduit", "shared/agent_kib"),
     ];
-    let whole = supervisors.map(|(name, key)| series(name, of(key))).to_vec();
+    let whole = supervisors.map(|(name, key)| over_ranks(name, of(key))).to_vec();
     let each = |(ranks, kib)| (ranks, kib / f64::from(ranks));
-    let parts = supervisors.map(|(name, key)| series(name, of(key).into_iter().map(each))).to_vec();
+    let parts =
+        supervisors.map(|(name, key)| over_ranks(name, of(key).into_iter().map(each))).to_vec();
     let ranks = vec![
-        series("private, shared memory", of("shared/anonymous")),
-        series("share of the host's memory", of("shared/memfd")),
-        series("private, network, each rank apart", of("apart/anonymous")),
+        over_ranks("private, shared memory", of("shared/anonymous")),
+        over_ranks("share of the host's memory", of("shared/memfd")),
+        over_ranks("private, network, each rank apart", of("apart/anonymous")),
     ];
-    let title = "Peak memory of launcher and agent";
-    Ok(vec![
-        curve("launcher-memory", title, "KiB", whole, machine)?,
-        curve("launcher-memory-per-rank", title, "KiB per rank", parts, machine)?,
-        curve("rank-memory", "Memory of one rank after attach", "KiB", ranks, machine)?,
-    ])
+    let title = || "Peak memory of launcher and agent".to_owned();
+    vec![
+        curve("launcher-memory", title(), "KiB", whole),
+        curve("launcher-memory-per-rank", title(), "KiB per rank", parts),
+        curve("rank-memory", "Memory of one rank after attach".to_owned(), "KiB", ranks),
+    ]
 }
 
-/// What [`tables::tables`] found.
-pub(crate) fn of_tables(samples: &Samples, machine: &str) -> Result<Vec<Curve>> {
-    let of = |(key, name)| {
-        series(name, points(samples, key, tables::POWERS.map(|power| 1 << power).into_iter()))
-    };
-    let all = tables::NAMES.map(of).to_vec();
+/// What is found of tables.
+pub(crate) fn of_tables(samples: &Samples) -> Vec<Curve> {
+    let sizes = || tables::POWERS.map(|power| 1 << power).into_iter();
+    let of = |(key, name)| over_ranks(name, points(samples, key, sizes()));
     let title =
         format!("Tables of one process for a job of {} ranks on each host", tables::PER_HOST);
-    Ok(vec![curve("tables", &title, "KiB", all, machine)?])
-}
-
-/// Writes curves; their paths.
-pub(crate) fn write(curves: Vec<Curve>) -> Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for (name, figure) in curves {
-        std::fs::create_dir_all(CURVES)?;
-        let path = Path::new(CURVES).join(name).with_extension("json");
-        std::fs::write(&path, serde_json::to_string_pretty(&figure)? + "\n")?;
-        paths.push(path);
-    }
-    Ok(paths)
+    vec![curve("tables", title, "KiB", tables::NAMES.map(of).to_vec())]
 }

@@ -102,7 +102,7 @@ pub(crate) fn launch(repetitions: Repetitions) -> Result<Findings> {
          on four machines. All are timed on the launching host, one after the other."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// 64 bytes of each of 256 ranks.
@@ -151,7 +151,7 @@ pub(crate) fn exchange(repetitions: Repetitions) -> Result<Findings> {
          than three round trips of the channel, the target cannot be reached on so few processors."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// A job that lasts.

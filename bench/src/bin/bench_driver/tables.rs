@@ -11,6 +11,7 @@ use bootstrap::{HostId, Rank};
 use crate::Repetitions;
 use crate::row::{Findings, Row, quantity};
 use crate::run::{Failure, Result, Samples};
+use crate::scale::of_tables;
 
 #[global_allocator]
 static HEAP: CountingAllocator = CountingAllocator::new();
@@ -91,5 +92,6 @@ pub(crate) fn tables(_: Repetitions) -> Result<Findings> {
     let notes = vec![format!(
         "scale-tables: built as for one host of a job with {PER_HOST} ranks on each; the agent's are counted by the allocator."
     )];
-    Ok(Findings { rows, samples, notes })
+    let curves = of_tables(&samples);
+    Ok(Findings { rows, samples, notes, curves })
 }

@@ -22,7 +22,7 @@ pub(crate) fn shared(repetitions: Repetitions) -> Result<Findings> {
         "µs",
         Target::AtMost(1.25),
     )?];
-    Ok(Findings { rows, samples, notes: Vec::new() })
+    Ok(Findings { rows, samples, notes: Vec::new(), ..Findings::default() })
 }
 
 /// A strided put over the software adapter.
@@ -51,5 +51,5 @@ pub(crate) fn soft(repetitions: Repetitions) -> Result<Findings> {
          puts are implicit, with one wait."
             .to_owned(),
     ];
-    Ok(Findings { rows, samples, notes })
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }

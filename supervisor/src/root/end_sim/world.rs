@@ -313,10 +313,10 @@ impl World {
                 }
                 self.answer_cpu();
             }
-            Up::Orphans { host, left } => {
-                if self.search.as_mut().is_some_and(|search| search.answer(host, left)) {
-                    self.answer_orphans();
-                }
+            Up::Orphans { host, left }
+                if self.search.as_mut().is_some_and(|search| search.answer(host, left)) =>
+            {
+                self.answer_orphans();
             }
             Up::Lost { hosts, loss } => {
                 let lost = hosts.first().map(|host| *host as usize);
