@@ -3,7 +3,7 @@
 //! it.
 //!
 //! With a number as argument: rank 0 prints the microseconds of one exchange, the median of so
-//! many. With `start`: every rank goes through one barrier and one exchange, and prints nothing.
+//! many; with a second one, of so many bytes of each rank. With `start`: every rank goes through one barrier and one exchange, and prints nothing.
 
 use bootstrap::Error;
 use testkit::report::show;
@@ -13,11 +13,12 @@ const LEN: usize = 64;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut job = bootstrap::connect(&spawner_mpi::client::PROVIDERS)?;
     let place = job.rank_info();
-    let mine = [u8::try_from(place.rank.0 % 251)?; LEN];
     let argument = std::env::args().nth(1);
+    let len = std::env::args().nth(2).map_or(Ok(LEN), |bytes| bytes.parse())?;
+    let mine = vec![u8::try_from(place.rank.0 % 251)?; len];
     if argument.as_deref() == Some("start") {
         job.barrier()?;
-        check(&job.exchange(&mine)?, place.size)?;
+        check(&job.exchange(&mine)?, len, place.size)?;
         return Ok(job.fini(0)?);
     }
     if let Some(count) = argument {
@@ -27,9 +28,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let result = job.exchange(&mine)?;
             times.extend(begin.map(|begin| begin.elapsed().as_secs_f64() * 1e6));
             // All of it would take longer than the exchange: on the whole every row is looked at.
-            check_row(&result, place.size, (round + place.rank.0) % place.size)?;
+            check_row(&result, len, place.size, (round + place.rank.0) % place.size)?;
         }
-        check(&job.exchange(&mine)?, place.size)?;
+        check(&job.exchange(&mine)?, len, place.size)?;
         times.sort_by(f64::total_cmp);
         if place.rank.0 == 0 {
             show(&format!("exchange_us {:.1}\n", times[times.len() / 2]));
@@ -40,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let _ = private_bytes()?;
     let before = private_bytes()?;
     let result = job.exchange(&mine)?;
-    check(&result, place.size)?;
+    check(&result, len, place.size)?;
     // Everybody has touched all of the result now.
     job.barrier()?;
     let after = private_bytes()?;
@@ -65,10 +66,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(job.fini(0)?)
 }
 
-fn check_row(result: &[u8], size: u32, rank: u32) -> Result<(), Error> {
-    let row = result.chunks(LEN).nth(rank as usize).unwrap_or_default();
-    let good = result.len() == LEN * size as usize
-        && row.len() == LEN
+fn check_row(result: &[u8], len: usize, size: u32, rank: u32) -> Result<(), Error> {
+    let row = result.chunks(len.max(1)).nth(rank as usize).unwrap_or_default();
+    let good = result.len() == len * size as usize
+        && row.len() == len
         && row.iter().all(|byte| u32::from(*byte) == rank % 251);
     if good {
         return Ok(());
@@ -77,10 +78,10 @@ fn check_row(result: &[u8], size: u32, rank: u32) -> Result<(), Error> {
     Err(Error::Protocol { during: "exchange", seen })
 }
 
-fn check(result: &[u8], size: u32) -> Result<(), Error> {
-    let good = result.len() == LEN * size as usize
+fn check(result: &[u8], len: usize, size: u32) -> Result<(), Error> {
+    let good = result.len() == len * size as usize
         && result
-            .chunks(LEN)
+            .chunks(len.max(1))
             .zip(0_u32..)
             .all(|(row, rank)| row.iter().all(|byte| u32::from(*byte) == rank % 251));
     if good {

@@ -91,9 +91,10 @@ const NET_FIGURES: [(&str, Measure); 8] = [
 const SOFTROCE_FIGURES: [(&str, Measure); 1] = [("softroce", network::soft_roce)];
 
 /// Figures of jobs on four hosts over ssh, by `--ssh`.
-const SSH_FIGURES: [(&str, Measure); 4] = [
+const SSH_FIGURES: [(&str, Measure); 5] = [
     ("ssh-launch", ssh::launch),
     ("ssh-exchange", ssh::exchange),
+    ("ssh-hop", ssh::hop),
     ("ssh-memory", ssh::memory),
     ("ssh-end", ssh::ends),
 ];

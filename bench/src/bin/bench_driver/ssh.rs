@@ -154,6 +154,59 @@ pub(crate) fn exchange(repetitions: Repetitions) -> Result<Findings> {
     Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
+/// Bytes of a rank in the exchange that shows what a byte costs.
+const LONG: u32 = 4 << 20;
+
+/// What one link of the tree costs: the exchange of four hosts in a chain beside the same with all of
+/// them below the root, and a long one of a single host beside a short one.
+pub(crate) fn hop(repetitions: Repetitions) -> Result<Findings> {
+    let cluster = match hosts("ssh-hop") {
+        Ok(cluster) => cluster,
+        Err(skipped) => return Ok(skipped),
+    };
+    let (launcher, program) = (text(&sibling("gasnetrun_ibv")?), text(&sibling("bench_exchange")?));
+    let raw = text(&sibling("bench_raw")?);
+    let measure = |degree: &str, hosts: &str, ranks: &str, args: &[&str]| -> Result<f64> {
+        let degree = format!("GASNET_SSH_OUT_DEGREE={degree}");
+        let job = ["env", &degree, &launcher, "-n", ranks, "--hosts", hosts, &program];
+        let ended = run(cluster.bare("head", &[&job[..], args].concat()), true)?;
+        let value = ended.out.trim().strip_prefix("exchange_us ");
+        Ok(value.ok_or_else(|| Failure(ended.out.clone()))?.parse()?)
+    };
+    let long = LONG.to_string();
+    let mut samples = Samples::default();
+    // The first turn warms up.
+    for round in 0..=repetitions.exits {
+        let trip = [&raw, "trip", "ssh", "-o", "BatchMode=yes", "-T", "n1", "cat"];
+        let trip = run(cluster.bare("head", &trip), true)?.out.trim().parse::<f64>()? / 1e3;
+        let chain = measure("1", LIST, "4", &["300"])?;
+        let flat = measure("32", LIST, "4", &["300"])?;
+        let (few, many) =
+            (measure("32", "n1", "1", &["300"])?, measure("32", "n1", "1", &["9", &long])?);
+        if round > 0 {
+            samples.add("chain", chain);
+            samples.add("flat", flat);
+            // Three links more, each of them crossed twice.
+            samples.add("hop", (chain - flat) / 6.0);
+            samples.add("half a trip", trip / 2.0);
+            samples.add("byte", (many - few) * 1e3 / (2.0 * f64::from(LONG)));
+        }
+    }
+    let row = Row::paired(
+        "one way over a link of the tree, half a round trip through one ssh channel",
+        &samples,
+        ["hop", "half a trip"],
+        "µs",
+        Target::None,
+    )?;
+    let byte = Row::alone("a byte over a link of the tree", &samples, "byte", "ns", Target::None)?;
+    let notes = vec![
+        "ssh-hop: the simulations of docs/design/tree.md and tree-collectives.md take these as what a message and a byte cost."
+            .to_owned(),
+    ];
+    Ok(Findings { rows: vec![row, byte], samples, notes, ..Findings::default() })
+}
+
 /// A job that lasts.
 struct Lasting {
     child: Child,
