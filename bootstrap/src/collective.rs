@@ -41,7 +41,7 @@ mod shape;
 pub(crate) use in_process::Tree;
 
 pub use error::{Link, ProtocolError};
-pub use layout::{Branch, Node, groups, ranks_by_host};
+pub use layout::{Branch, Node, depth, groups, ranks_by_host};
 pub use machine::{Collective, MAX_REASON};
 pub use message::{Bytes, Contribution, Down, Gone, Service, TreeMessage, Up};
 

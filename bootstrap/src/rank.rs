@@ -8,6 +8,9 @@ pub const MAX_RANKS: u32 = 1 << 24;
 /// Most hosts of a job.
 pub const MAX_HOSTS: u32 = 1 << 20;
 
+/// Most levels of the tree of agents. With two agents below each, [`MAX_HOSTS`] take 20.
+pub const MAX_DEPTH: u32 = 64;
+
 /// Number of a process in its job, `0..size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank(pub u32);

@@ -79,7 +79,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     let reach = if chosen.map.is_here_only() {
         Reach::default()
     } else {
-        let mut reach = reach::reach(&checked.values)?;
+        let mut reach = reach::reach(&checked.values, chosen.map.hosts.len())?;
         (reach.ssh.stage, reach.ssh.keep) = (flags.stage, flags.keep);
         Reach { start_timeout: flags.start_timeout, ..reach }
     };

@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use bootstrap::collective::depth;
+use bootstrap::rank::MAX_DEPTH;
 use settings::Values;
 use spawner_ssh::builtin::{self, NAME as BUILTIN};
 use supervisor::plan::{Reach, Ssh};
@@ -34,13 +36,27 @@ pub enum ReachError {
          GASNET_SSH_OPTIONS"
     )]
     Command(OsString),
+    /// Too many logins one after the other.
+    #[error(
+        "GASNET_SSH_OUT_DEGREE={degree}: {hosts} hosts would be a tree of {levels} levels, each reached through the one \
+         above; {MAX_DEPTH} are the most. Use 2 ({} levels) or more, or leave it at 32",
+        depth(*hosts, 2)
+    )]
+    Deep {
+        /// Value of the variable.
+        degree: u32,
+        /// Hosts of the job.
+        hosts: usize,
+        /// Levels they would take.
+        levels: u32,
+    },
 }
 
-/// Reads the variables; empty ones count as unset.
+/// Reads the variables, for a job on so many hosts; empty ones count as unset.
 ///
 /// # Errors
-/// Bad quoting, or a command that is more than a program.
-pub fn reach(settings: &Values) -> Result<Reach, ReachError> {
+/// Bad quoting, a command that is more than a program, or a tree of too many levels.
+pub fn reach(settings: &Values, hosts: usize) -> Result<Reach, ReachError> {
     let command = settings.path("GASNET_SSH_CMD").map_or(Ssh::default().command, OsString::from);
     // A path may have blanks, a name has none.
     let bytes = command.as_bytes();
@@ -54,6 +70,10 @@ pub fn reach(settings: &Values) -> Result<Reach, ReachError> {
         builtin::open().map_err(ReachError::NoBuiltin)?;
     }
     let out_degree = u32::try_from(settings.int("GASNET_SSH_OUT_DEGREE")).unwrap_or(u32::MAX);
+    let levels = depth(hosts, out_degree as usize);
+    if levels > MAX_DEPTH {
+        return Err(ReachError::Deep { degree: out_degree, hosts, levels });
+    }
     let cache = settings.size("GASNET_SSH_STAGE_CACHE");
     let ssh = Ssh { command, options, out_degree, cache, ..Ssh::default() };
     Ok(Reach { ssh, directory: settings.path("GASNET_SSH_REMOTE_PATH"), start_timeout: None })
@@ -74,7 +94,25 @@ mod tests {
     use super::*;
 
     fn with(set: &[(&str, &str)]) -> Result<Reach, ReachError> {
-        reach(&Values::from_env(&set.iter().copied().collect()).expect("good values"))
+        of_hosts(4, set)
+    }
+
+    fn of_hosts(hosts: usize, set: &[(&str, &str)]) -> Result<Reach, ReachError> {
+        reach(&Values::from_env(&set.iter().copied().collect()).expect("good values"), hosts)
+    }
+
+    #[test]
+    fn a_tree_of_too_many_levels_is_refused() {
+        let most = MAX_DEPTH as usize;
+        let chain = [("GASNET_SSH_OUT_DEGREE", "1")];
+        assert!(of_hosts(most, &chain).is_ok());
+        let error = of_hosts(most + 1, &chain).expect_err("too deep").to_string();
+        let says = "GASNET_SSH_OUT_DEGREE=1: 65 hosts would be a tree of 65 levels";
+        assert!(error.starts_with(says) && error.contains("Use 2 (6 levels)"), "{error}");
+        for degree in ["0", "2", "32"] {
+            let set = [("GASNET_SSH_OUT_DEGREE", degree)];
+            assert!(of_hosts(bootstrap::rank::MAX_HOSTS as usize, &set).is_ok(), "{degree}");
+        }
     }
 
     #[test]

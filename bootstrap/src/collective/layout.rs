@@ -23,6 +23,18 @@ pub fn groups(hosts: Range<usize>, degree: usize) -> impl Iterator<Item = Range<
     })
 }
 
+/// Levels of the tree that [`groups`] makes of so many hosts.
+#[must_use]
+pub fn depth(mut hosts: usize, degree: usize) -> u32 {
+    let mut depth = 0;
+    // The first group is the largest; its first host is a level, the rest is below.
+    while let Some(group) = groups(0..hosts, degree).next() {
+        depth += 1;
+        hosts = group.len() - 1;
+    }
+    depth
+}
+
 /// The ranks of each host, ascending, where element `r` is the host of rank `r`.
 #[must_use]
 pub fn ranks_by_host(host_of: &[HostId]) -> Vec<Vec<Rank>> {

@@ -102,7 +102,7 @@ pub fn main(words: &[OsString]) -> Result<(String, u8), Failure> {
         made.map_err(|error| Failure::Report(path.to_owned(), error))
     });
     let report = report.transpose()?;
-    let mut reach = reach::reach(&checked.values)?;
+    let mut reach = reach::reach(&checked.values, hosts.len())?;
     reach.ssh.stage = flags.stage;
     let request = Request {
         reach: Reach { start_timeout: flags.start_timeout, ..reach },

@@ -5,7 +5,8 @@
 use std::ffi::{OsStr, OsString};
 
 use bootstrap::HostId;
-use bootstrap::collective::Bytes;
+use bootstrap::collective::{Bytes, depth};
+use bootstrap::rank::MAX_DEPTH;
 use nix::sys::signal::SigSet;
 use settings::deadlines::tree::{FAREWELL, HOLD, PARENT_SILENT};
 use settings::{log::LAUNCHER, say};
@@ -51,6 +52,12 @@ fn work(origin: Origin) -> Result<(), OsError> {
     let Some((index, own)) = subtree.first().cloned() else {
         return Err(other("it was told no host".to_owned()));
     };
+    let levels = depth(subtree.len() - 1, words.ssh.out_degree as usize);
+    if levels > MAX_DEPTH {
+        return Err(other(format!(
+            "it was told a tree of {levels} levels, {MAX_DEPTH} are the most"
+        )));
+    }
     // Logins take their time, so they come first.
     let mut below = Links::new(&poller, words.ssh.clone(), common);
     below.add_groups(&subtree[1..]);

@@ -20,6 +20,21 @@ fn reasons(actions: &[Action]) -> Vec<&str> {
 }
 
 #[test]
+fn depth_is_that_of_the_deepest_host() {
+    fn walked(hosts: std::ops::Range<usize>, degree: usize) -> u32 {
+        let below =
+            groups(hosts, degree).map(|group| 1 + walked(group.start + 1..group.end, degree));
+        below.max().unwrap_or(0)
+    }
+    for degree in [0, 1, 2, 3, 32] {
+        for hosts in 0..200 {
+            assert_eq!(depth(hosts, degree), walked(0..hosts, degree), "{hosts} hosts by {degree}");
+        }
+    }
+    assert_eq!(depth(crate::rank::MAX_HOSTS as usize, 2), 20);
+}
+
+#[test]
 fn groups_are_contiguous_and_even() {
     let split = |hosts, degree| groups(hosts, degree).collect::<Vec<_>>();
     assert_eq!(split(0..5, 0), [0..1, 1..2, 2..3, 3..4, 4..5]);
