@@ -18,8 +18,9 @@ const LATENCY: Time = MS / 10;
 /// Work of an agent for each message that it sends, and for each of its bytes (200 MB/s).
 const WORK: Time = MS / 50;
 const BYTE: Time = 5;
-/// One login over ssh.
+/// One login over ssh, and how many an agent has in progress.
 const LOGIN: Time = 220 * MS;
+const LOGINS: usize = 9;
 /// Silence after which an agent says that it is there, and after which it counts as lost.
 const HEARTBEAT: Time = 2_000 * MS;
 const SILENT: Time = 12_000 * MS;
@@ -256,6 +257,13 @@ fn rows(hosts: u32, degree: usize) -> [String; 2] {
             "| {hosts} | {degree} | {depth} | {name} | {messages} | {rounds} | {largest} | {time} |"
         )
         .unwrap();
+    }
+    if degree == 32 {
+        // A job begins with its logins, an exchange and a barrier: twelve ways through the tree at
+        // most, where a way is one login or one message for each level.
+        let logins = sim.start(sim.root(), LOGINS).div_ceil(LOGIN + LATENCY);
+        let ways = logins + Time::from(2 * depth) + Time::from(2 * depth);
+        assert!(ways <= 12 * Time::from(depth), "{hosts} hosts: {ways} steps, {depth} levels");
     }
     let start = |limit| duration(sim.start(sim.root(), limit));
     let starts = [4, 8, 32].map(start).join(" | ");
