@@ -23,6 +23,7 @@ mod run;
 mod scale;
 mod ssh;
 mod tables;
+mod tree_sim;
 mod vectors;
 
 use std::process::ExitCode;
@@ -111,13 +112,14 @@ const ENGINE_FIGURES: [(&str, Measure); 3] = [
 ];
 
 /// Figures of jobs of many ranks on this host, by `--scale`.
-const SCALE_FIGURES: [(&str, Measure); 6] = [
+const SCALE_FIGURES: [(&str, Measure); 7] = [
     ("scale-launch", scale::launch),
     ("scale-memory", scale::memory),
     ("scale-tables", tables::tables),
     ("scale-fan-in", many_to_few::fan_in),
     ("scale-fan-in-simulated", many_to_few::simulated_fan_in),
     ("scale-barrier", many_to_few::barrier),
+    ("scale-tree", tree_sim::tree),
 ];
 
 const FULL: Repetitions = Repetitions { launches: 15, pairs: 15, exits: 7, realtime: false };
