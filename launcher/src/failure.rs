@@ -15,6 +15,9 @@ use crate::spawner::SpawnerError;
 /// A launch that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
+    /// The launcher's own stack.
+    #[error(transparent)]
+    Stack(#[from] supervisor::LowStack),
     /// The command line.
     #[error(transparent)]
     CommandLine(#[from] CommandLineError),

@@ -22,6 +22,15 @@ use supervisor::report::JobReport;
 
 fn main() -> ExitCode {
     let started = Instant::now();
+    match supervisor::fit_limits() {
+        Ok(()) => live(started),
+        Err(low) => ExitCode::from(said(&low.into())),
+    }
+}
+
+/// All that the launcher does; not part of `main`, whose stack may be small.
+#[inline(never)]
+fn live(started: Instant) -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let first = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     // On another host we are its agent; this is nothing for users, so it is no option.

@@ -5,6 +5,7 @@
 //! event goes to the subscriber that the program has installed, and only without one to `Lines`.
 //! Not for signal handlers, nor for the paths of small messages.
 
+use std::borrow::Cow;
 use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
 use std::sync::OnceLock;
@@ -63,6 +64,25 @@ macro_rules! say {
     };
 }
 
+/// A text of somebody else (a rank's lines, a path) as it may go to a terminal: control characters and
+/// those that turn the direction of writing as escapes, so that none moves the cursor, hides what is
+/// there or passes for a line of ours. Ends of lines and tabs stay.
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    let acts = |c: char| {
+        (c.is_control() && !matches!(c, '\n' | '\t'))
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if acts(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
 /// Writes `WHO: TEXT` for each event, in one call, so that lines of several processes do not mix. A
 /// closed standard error is the user's choice.
 #[derive(Debug)]
@@ -93,7 +113,7 @@ impl Subscriber for Lines {
         let mut text = Text(format!("{}: ", event.metadata().target()));
         event.record(&mut text);
         text.0.push('\n');
-        let _ = std::io::stderr().write_all(text.0.as_bytes());
+        let _ = std::io::stderr().write_all(visible(&text.0).as_bytes());
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -153,6 +173,14 @@ mod tests {
         });
         assert_eq!(*said.lock().unwrap(), ["WARN fabric: soft_0: cannot listen"]);
         assert!(dispatcher::get_default(|one| one.is::<NoSubscriber>()), "nothing is installed");
+    }
+
+    #[test]
+    fn what_acts_on_a_terminal_is_shown() {
+        assert_eq!(visible("plain: \tµ → ok\n"), "plain: \tµ → ok\n");
+        let forged = "\u{1b}[2J\rgasnetrun_ibv: all is well\u{9b}0m\u{7f}\u{202e}";
+        let seen = "\\u{1b}[2J\\rgasnetrun_ibv: all is well\\u{9b}0m\\u{7f}\\u{202e}";
+        assert_eq!(visible(forged), seen);
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod stage;
 pub mod trace;
 pub mod tree;
 
+pub use agent::limits::{LowStack, fit_limits};
 pub use agent::processes::allowed_cpus;
 
 /// Life of the supervisor of a job, in the process that [`local::supervise`] forks.

@@ -16,7 +16,6 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use bootstrap::trace::{Slot, capacity};
-use nix::sys::signal::{SigSet, Signal};
 use settings::say;
 use supervisor::local::{Observer, Progress};
 use supervisor::report::JobReport;
@@ -119,10 +118,6 @@ impl Tracing {
         }
         let names = hosts.iter().enumerate().map(|(rank, host)| format!("rank {rank} ({host})"));
         let names: Vec<String> = names.collect();
-        // A file that is longer than the user's limit is full, and no reason to die.
-        let mut limit = SigSet::empty();
-        limit.add(Signal::SIGXFSZ);
-        let _ = limit.thread_block();
         let mut timeline = merge::timeline(&slots);
         timeline.clock_error = alignment.error();
         match write::write(file, &names, &timeline) {

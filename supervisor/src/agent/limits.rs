@@ -5,8 +5,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::getuid;
 
 /// Descriptors that are opened now and then while ranks run: memory that ranks share, files of
@@ -50,6 +52,46 @@ pub(crate) fn make_room(ranks: u32, more: u64) -> Result<Option<(rlim_t, rlim_t)
     }
     let raised = setrlimit(Resource::RLIMIT_NOFILE, needed, hard).is_ok();
     Ok(raised.then_some((soft, hard)))
+}
+
+/// What the stack of launcher and agents takes at most, with room to spare.
+const STACK: rlim_t = 1 << 20;
+
+/// The limit of the stack before it was raised, soft and hard.
+static STACK_BEFORE: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
+
+/// The stack of this process cannot be made large enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "gasnetrun_ibv needs {need} KiB of stack; the limit is {} KiB (hard limit of the stack, `ulimit -Hs`), and {need} would do",
+    .0 / 1024,
+    need = STACK / 1024
+)]
+pub struct LowStack(rlim_t);
+
+/// Fits this process to its limits, and ranks get back what was there: raises a limit of the stack
+/// that is too low, and lets a file that has reached its limit (`ulimit -f`) be an error of the write,
+/// as a full disk is. To be called first of all, by a function that needs little stack itself.
+///
+/// # Errors
+/// [`LowStack`]: the hard limit is too low, and we may not raise it.
+pub fn fit_limits() -> Result<(), LowStack> {
+    let mut file_size = SigSet::empty();
+    file_size.add(Signal::SIGXFSZ);
+    // Where it cannot be blocked, such a file ends us as it did.
+    let _ = file_size.thread_block();
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_STACK) else { return Ok(()) };
+    if soft < STACK {
+        let raised = setrlimit(Resource::RLIMIT_STACK, STACK, hard.max(STACK));
+        raised.map_err(|_| LowStack(hard))?;
+        STACK_BEFORE.get_or_init(|| (soft, hard));
+    }
+    Ok(())
+}
+
+/// What ranks get back. Async-signal-safe.
+pub(super) fn stack_before() -> Option<(rlim_t, rlim_t)> {
+    STACK_BEFORE.get().copied()
 }
 
 /// Tasks (processes and threads) that are there: of our user, and together.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use settings::deadlines::agent::PROMPT;
+use settings::log;
 
 use super::capture::Outlet;
 use super::sink::{HIGH, LOW, Sink};
@@ -245,7 +246,7 @@ impl Output {
 
     /// A line of our own, among those of the ranks.
     pub(crate) fn message(&mut self, text: &str) {
-        let line = format!("gasnetrun_ibv: {text}\n");
+        let line = format!("gasnetrun_ibv: {}\n", log::visible(text));
         self.sinks[self.sink_of[1]].push(&[line.as_bytes()]);
         self.settle();
     }

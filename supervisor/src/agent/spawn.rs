@@ -290,7 +290,7 @@ impl<'a> Spawner<'a> {
                     self.share.cpus.get(local as usize).map(Vec::as_slice).unwrap_or_default();
                 format!("bind to CPUs {cpus:?}")
             }
-            Step::Limit => "restore the descriptor limit".to_owned(),
+            Step::Limit => "restore the limits on descriptors and stack".to_owned(),
             Step::Streams => "connect the standard streams".to_owned(),
             Step::Socket => "connect the agent's socket".to_owned(),
             Step::Signals => "restore the signal mask".to_owned(),

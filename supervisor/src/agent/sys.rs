@@ -19,6 +19,7 @@ use nix::unistd::{ForkResult, Pid, getpid, getppid};
 /// Ends the process without running exit handlers: they belong to the process that was forked.
 pub(crate) use bootstrap::sys::end_process as exit_now;
 
+use super::limits;
 use crate::report::End;
 
 /// Forks. The caller has made sure that the process has one thread, so the child may do anything.
@@ -356,6 +357,9 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Failure> {
     if let Some((soft, hard)) = child.limit {
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(at(Step::Limit))?;
     }
+    if let Some((soft, hard)) = limits::stack_before() {
+        setrlimit(Resource::RLIMIT_STACK, soft, hard).map_err(at(Step::Limit))?;
+    }
     // Equal numbers: inherited as it is (never close-on-exec below 3).
     for (from, to) in child.streams.into_iter().zip(0..).filter(|(from, to)| from != to) {
         // SAFETY: descriptors only.
@@ -390,7 +394,10 @@ fn reset_signals(mask: &SigSet) -> nix::Result<()> {
     if unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) } == libc::SIG_ERR {
         return Err(Errno::last());
     }
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(mask), None)
+    let mut mask = *mask;
+    // Blocked by `limits::fit_limits`.
+    mask.remove(Signal::SIGXFSZ);
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)
 }
 
 /// Name of this host; empty when the kernel does not tell.

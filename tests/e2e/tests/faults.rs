@@ -26,6 +26,17 @@ fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+#[test]
+fn last_lines_of_a_rank_cannot_pass_for_the_launchers() {
+    let forged = "printf 'bad \\033[2J\\rgasnetrun_ibv: all is well\\n' >&2; exit 3";
+    let outcome = shell(1, forged).run();
+    outcome.expect(3);
+    let err = outcome.err();
+    let (_, summary) = err.split_once("last lines of its standard error:").expect("last lines");
+    assert!(summary.contains("bad \\u{1b}[2J\\rgasnetrun_ibv: all is well"), "{summary:?}");
+    assert!(!summary.contains(['\u{1b}', '\r']), "{summary:?}");
+}
+
 /// The agent: the only child of the front.
 fn agent(running: &Running) -> i32 {
     eventually("an agent below the front", || {

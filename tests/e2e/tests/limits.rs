@@ -46,6 +46,48 @@ fn descriptors_are_too_few() {
     assert_eq!(outcome.out().lines().count(), 64, "{}", outcome.err());
 }
 
+/// A job of one rank that runs `program`, behind a shell with these limits.
+fn one(limits: &str, program: &str) -> Outcome {
+    let launcher = binary("gasnetrun_ibv");
+    let script = format!("{limits}; exec \"$@\"");
+    let tree = Tree::new("sh").args(["-c", &script, "sh"]).arg(launcher);
+    tree.args(["-n", "1", "sh", "-c", program]).dir("/").run()
+}
+
+#[test]
+fn a_small_stack_is_raised_and_the_ranks_have_it_as_it_was() {
+    let outcome = one("ulimit -Ss 64", "ulimit -s");
+    outcome.expect(0);
+    assert_eq!(outcome.out().trim(), "64", "{}", outcome.err());
+    // Without the right to raise the hard limit.
+    let limits = "ulimit -s 64; exec setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource \"$@\"; exit 99";
+    let tried = Tree::new("sh").args(["-c", limits, "sh", "true"]).run();
+    if tried.code() != 0 {
+        return skip("a hard limit of the stack", "needs setpriv");
+    }
+    let outcome = one(limits, "ulimit -s");
+    outcome.expect(125);
+    let err = outcome.err();
+    assert!(
+        err.contains("the limit is 64 KiB (hard limit of the stack")
+            && err.contains("1024 would do"),
+        "{err}"
+    );
+}
+
+#[test]
+fn output_longer_than_files_may_be_is_said_and_fails_the_job() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("out");
+    let limits = format!("ulimit -f 8; exec >{}", path.display());
+    let outcome = one(&limits, "head -c 100000 /dev/zero | tr '\\0' x; trap - XFSZ; exit 0");
+    let err = outcome.err();
+    outcome.expect(1);
+    assert!(err.contains("File too large") && err.contains("standard output"), "{err}");
+    let length = fs::metadata(&path).expect("the file").len();
+    assert!((1..100_000).contains(&length), "{length} bytes");
+}
+
 #[test]
 fn a_user_may_have_too_few_processes() {
     // A user who has none yet. Root is free from this limit.
