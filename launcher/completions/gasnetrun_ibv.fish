@@ -30,7 +30,7 @@ complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l hosts -d 'H
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l hostfile -d 'File with one host per line; overrides all environment variables' -r -F
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l map -d 'Which rank runs where: block, cyclic, or a file with ranks and their host in each line' -r -F
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s c -d 'Cpus per rank: rank i is bound to its own set of K cpus; 0, the default, leaves binding alone (also -cK)' -r
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s E -d 'Variables to forward to other hosts: comma-separated names, or ALL' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s E -d 'Variables to forward to other hosts: comma-separated names, or ALL; NAME=VALUE sets one for all ranks (may be repeated)' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l spawner -d 'How ranks are started: ssh, mpi or pmi; overrides GASNET_IBV_SPAWNER; also -spawner=NAME' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l wdir -d 'Working directory of the ranks (default: the launcher\'s own)' -r -f -a "(__fish_complete_directories)"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l timeout -d 'End the job with code 124 after this time: seconds, or a number followed by s, m or h' -r

@@ -14,7 +14,51 @@ const CHECKED: &str = "GASNETRUN_CHECKED";
 /// Variables: names with values, of any bytes.
 pub type Variables = Vec<(OsString, OsString)>;
 
-/// What became of an `-E` list.
+/// An entry of `-E` that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnvironmentError {
+    /// A value without a name.
+    #[error(
+        "-E {0:?}: a value needs a name in front of it; write NAME=VALUE, or NAME to forward it as it is"
+    )]
+    Nameless(OsString),
+    /// What the launcher says to the ranks.
+    #[error("-E {0:?}: the launcher sets this variable for each rank itself; leave it out")]
+    Own(OsString),
+}
+
+/// The entries of all `-E` options, each a name or an assignment.
+fn entries(lists: &[OsString]) -> impl Iterator<Item = &OsStr> {
+    let all = lists.iter().flat_map(|list| list.as_bytes().split(|b| *b == b','));
+    all.filter(|entry| !entry.is_empty()).map(OsStr::from_bytes)
+}
+
+/// Name and value of an entry that assigns.
+fn assignment(entry: &OsStr) -> Option<(&OsStr, &OsStr)> {
+    let bytes = entry.as_bytes();
+    let at = bytes.iter().position(|b| *b == b'=')?;
+    Some((OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])))
+}
+
+/// Carries out the assignments of `-E`, as if the launcher had been started with them.
+///
+/// # Errors
+/// [`EnvironmentError`], with the entry.
+pub fn assign(lists: &[OsString], environment: &mut Env) -> Result<(), EnvironmentError> {
+    for entry in entries(lists) {
+        let Some((name, value)) = assignment(entry) else { continue };
+        if name.is_empty() {
+            return Err(EnvironmentError::Nameless(entry.to_owned()));
+        }
+        if set_by_launcher(name) {
+            return Err(EnvironmentError::Own(entry.to_owned()));
+        }
+        environment.set(name, value);
+    }
+    Ok(())
+}
+
+/// What became of the `-E` lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forwarded {
     /// Names that are set, sorted, each once.
@@ -23,25 +67,21 @@ pub struct Forwarded {
     pub unset: Vec<OsString>,
 }
 
-/// Checks an `-E` list against the environment: comma-separated names of any other bytes, or `ALL`.
+/// Checks the `-E` lists against the environment: comma-separated names of any other bytes, or `ALL`.
+/// Names that are [assigned](assign) there are set.
 ///
 /// Ranks on this host get every variable anyway; ranks on other hosts get these by [`for_hosts`].
 #[must_use]
-pub fn forwarded(list: Option<&OsStr>, environment: &Env) -> Forwarded {
-    let Some(list) = list else { return Forwarded::default() };
+pub fn forwarded(lists: &[OsString], environment: &Env) -> Forwarded {
     let known: BTreeSet<&OsStr> = environment.iter().map(|(name, _)| name).collect();
-    if list == "ALL" {
+    if lists.iter().any(|list| list == "ALL") {
         return Forwarded {
             set: known.into_iter().map(OsStr::to_owned).collect(),
             unset: Vec::new(),
         };
     }
-    let names: BTreeSet<&OsStr> = list
-        .as_bytes()
-        .split(|b| *b == b',')
-        .filter(|n| !n.is_empty())
-        .map(OsStr::from_bytes)
-        .collect();
+    let name = |entry| assignment(entry).map_or(entry, |(name, _)| name);
+    let names: BTreeSet<&OsStr> = entries(lists).map(name).collect();
     let (set, unset) = names.into_iter().partition::<Vec<_>, _>(|name| known.contains(name));
     let owned = |names: Vec<&OsStr>| names.into_iter().map(OsStr::to_owned).collect();
     Forwarded { set: owned(set), unset: owned(unset) }
@@ -122,14 +162,32 @@ mod tests {
         let environment =
             variables(&[("B", "1"), ("A", "x\ny"), ("BASH_FUNC_module%%", "() {\n}")]);
         let list = OsString::from_vec(b"BASH_FUNC_module%%,,A,\xff,A,UNSET".to_vec());
-        let seen = forwarded(Some(&list), &environment);
+        let seen = forwarded(std::slice::from_ref(&list), &environment);
         assert_eq!(seen.set, ["A", "BASH_FUNC_module%%"]);
         assert_eq!(seen.unset, [OsString::from("UNSET"), OsString::from_vec(vec![0xff])]);
+        for all in [&["ALL".into()][..], &["A".into(), "ALL".into()]] {
+            assert_eq!(forwarded(all, &environment).set, ["A", "B", "BASH_FUNC_module%%"]);
+        }
+        assert_eq!(forwarded(&[], &environment), Forwarded::default());
+    }
+
+    #[test]
+    fn lists_add_up_and_assign() {
+        let mut environment = variables(&[("A", "old"), ("B", "1"), ("A", "second")]);
+        let lists = ["A=new,C=x=y".into(), "B,D=".into()];
+        assert_eq!(assign(&lists, &mut environment), Ok(()));
+        for (name, value) in [("A", "new"), ("B", "1"), ("C", "x=y"), ("D", "")] {
+            assert_eq!(environment.get(name), Some(OsStr::new(value)), "{name}");
+        }
+        let seen = forwarded(&lists, &environment);
         assert_eq!(
-            forwarded(Some(OsStr::new("ALL")), &environment).set,
-            ["A", "B", "BASH_FUNC_module%%"]
+            (seen.set, seen.unset),
+            (["A", "B", "C", "D"].map(OsString::from).to_vec(), Vec::new())
         );
-        assert_eq!(forwarded(None, &environment), Forwarded::default());
+        let refused = |list: &str| assign(&[list.into()], &mut variables(&[])).unwrap_err();
+        assert_eq!(refused("A=1,=2"), EnvironmentError::Nameless("=2".into()));
+        let own = "GASNETRUN_RANK=2";
+        assert_eq!(refused(own), EnvironmentError::Own(own.into()));
     }
 
     #[test]
@@ -149,7 +207,8 @@ mod tests {
             ("LINES", "second"),
         ]);
         let names = |list: Option<&str>| {
-            let forwarded = forwarded(list.map(OsStr::new), &own);
+            let list: Vec<OsString> = list.into_iter().map(OsString::from).collect();
+            let forwarded = forwarded(&list, &own);
             let all = for_hosts(&own, &forwarded, Spawner::Ssh, 1);
             assert!(all.windows(2).all(|pair| pair[0].0 < pair[1].0), "sorted, each once");
             all.into_iter()

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::command_line::CommandLineError;
 use crate::cpus::CpusError;
+use crate::environment::EnvironmentError;
 use crate::exit_code::{LAUNCH, NOT_EXECUTABLE, NOT_FOUND, USAGE};
 use crate::hosts::{self, HostsError};
 use crate::process_manager::ProcessManagerError;
@@ -21,6 +22,9 @@ pub enum Failure {
     /// The command line.
     #[error(transparent)]
     CommandLine(#[from] CommandLineError),
+    /// A variable of `-E`.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
     /// The spawner.
     #[error(transparent)]
     Spawner(#[from] SpawnerError),
@@ -92,7 +96,9 @@ impl Failure {
     #[must_use]
     pub fn code(&self) -> u8 {
         match self {
-            Self::CommandLine(_) | Self::ProcessManager(ProcessManagerError::Option(..)) => USAGE,
+            Self::CommandLine(_)
+            | Self::Environment(_)
+            | Self::ProcessManager(ProcessManagerError::Option(..)) => USAGE,
             Self::Spawner(error) if error.is_usage() => USAGE,
             Self::Program(ProgramError::Missing(..)) => NOT_FOUND,
             Self::Program(

@@ -94,14 +94,16 @@ pub struct Flags {
     #[arg(short = 'c', value_name = "K", value_parser = cpus, help_heading = "Job options")]
     pub cpus: Option<u32>,
 
-    /// Variables to forward to other hosts: comma-separated names, or ALL
+    /// Variables to forward to other hosts: comma-separated names, or ALL; NAME=VALUE sets one for
+    /// all ranks (may be repeated)
     ///
     /// On this host every rank gets the launcher's whole environment, whatever the list says. Ranks
     /// on other hosts get what a login there sets, all GASNET_* variables, and those of the list.
     /// Names that are not set are skipped; unusual names and values of any bytes are carried
-    /// exactly.
-    #[arg(short = 'E', value_name = "LIST", help_heading = "Job options")]
-    pub env: Option<OsString>,
+    /// exactly. A value that is set here ends at the next comma; for one with commas, set the
+    /// variable in front of the launcher (NAME=VALUE gasnetrun_ibv -E NAME ...).
+    #[arg(short = 'E', value_name = "LIST", action = ArgAction::Append, help_heading = "Job options")]
+    pub env: Vec<OsString>,
 
     /// How ranks are started: ssh, mpi or pmi; overrides GASNET_IBV_SPAWNER; also -spawner=NAME
     ///

@@ -90,7 +90,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         warnings.push(plain_warning(&line.command, ranks));
     }
     let level = flags.level();
-    let forwarded = environment::forwarded(flags.env.as_deref(), environment);
+    let forwarded = environment::forwarded(&flags.env, environment);
     let cpus = match chosen.map.is_here_only() && spawner == Spawner::Ssh {
         true => cpus::bind(flags.cpus.unwrap_or(0), ranks)?,
         // Each host's agent knows which cpus it may use.
@@ -123,7 +123,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         trace: None,
         verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
     };
-    let (host_source, env_listed) = (chosen.source, flags.env.is_some());
+    let (host_source, env_listed) = (chosen.source, !flags.env.is_empty());
     let mut job = Job {
         plan,
         ranks,

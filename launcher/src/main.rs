@@ -78,7 +78,7 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
     if let Some(shell) = flags.completions {
         return print(&documents::completions(shell)).map(|()| 0);
     }
-    let environment = environment()?;
+    let environment = environment(&flags.env)?;
     if flags.print_settings {
         return print(&settings::explain_settings(&environment)).map(|()| 0);
     }
@@ -112,10 +112,13 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
     }
 }
 
-/// The environment, with the defaults of the installation that this launcher belongs to.
-fn environment() -> Result<settings::Env, Failure> {
+/// The environment, with what `-E` sets and the defaults of the installation that this launcher
+/// belongs to.
+fn environment(lists: &[OsString]) -> Result<settings::Env, Failure> {
     let program = std::env::current_exe().unwrap_or_default();
-    Ok(settings::Env::from_process().with_defaults(settings::Defaults::around(&[&program])?))
+    let mut own = settings::Env::from_process();
+    launcher::environment::assign(lists, &mut own)?;
+    Ok(own.with_defaults(settings::Defaults::around(&[&program])?))
 }
 
 /// Makes the directory of `--output-dir`, so that a job is never run for output that cannot be

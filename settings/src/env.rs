@@ -32,6 +32,14 @@ impl Env {
         self.get(name).map(|value| value.to_string_lossy().into_owned())
     }
 
+    /// Gives a variable a value, in place of the one that counts if it is set.
+    pub fn set(&mut self, name: &OsStr, value: &OsStr) {
+        match self.pairs.iter_mut().find(|(key, _)| key == name) {
+            Some((_, old)) => value.clone_into(old),
+            None => self.pairs.push((name.to_owned(), value.to_owned())),
+        }
+    }
+
     /// Adds a default of an installation, for a variable that is not set.
     pub(crate) fn add_installed(&mut self, name: &'static str, value: String) {
         self.pairs.push((name.into(), value.into()));

@@ -23,6 +23,13 @@ const USAGE: &[Case<'static>] = &[
     (&["-c", "x", "-n", "1", "prog_real"], &[], 2, &["cpus per rank", "-c 1"]),
     (&["-n", "2", "-E"], &[], 2, &["-E needs a value"]),
     (&["-E", "-n", "2", "prog_real"], &[], 2, &["-E needs a value", "\"-n\""]),
+    (&["-n", "2", "-E", "A=1,=2", "prog_real"], &[], 2, &["-E \"=2\"", "NAME=VALUE"]),
+    (
+        &["-n", "2", "-E", "GASNETRUN_SIZE=3", "prog_real"],
+        &[],
+        2,
+        &["GASNETRUN_SIZE=3", "leave it out"],
+    ),
     (&["-x", "-n", "2", "prog_real"], &[], 2, &["unknown option \"-x\"", "--help"]),
     (&["-encode", "-n", "2", "prog_real"], &[], 2, &["unknown option \"-encode\""]),
     (&["--tag-outputs", "-n", "2", "prog_real"], &[], 2, &["--tag-outputs", "--tag-output'"]),

@@ -25,6 +25,15 @@ fn plain_copies_know_their_number_and_the_environment_is_whole() {
 }
 
 #[test]
+fn lists_of_variables_add_up_and_set_values() {
+    let room = Room::new();
+    let script = "echo $ONE $TWO $GASNET_EXITTIMEOUT";
+    let words = ["-n1", "-E", "ONE=1,GASNET_EXITTIMEOUT=7", "-E", "TWO=a=b", "sh", "-c", script];
+    let seen = room.run(room.launcher(&words).envs([QUIET, ("ONE", "old")]));
+    assert_eq!((seen.code, seen.err.as_str(), seen.out.as_str()), (Some(0), "", "1 a=b 7\n"));
+}
+
+#[test]
 fn arguments_of_any_bytes_reach_the_program() {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;

@@ -27,7 +27,8 @@ group! { LAUNCH "Launching" {
     GASNET_SSH_OPTIONS: Text, Unset, launcher =>
         "Options for that program, in front of all others and of the host; quotes as in a shell.";
     GASNET_SSH_OUT_DEGREE: COUNT, Value("32"), launcher =>
-        "Most hosts that one host starts agents on; 0 means no limit.";
+        "Most hosts that one host starts agents on; 0 means no limit. A tree of hosts has at most \
+         64 levels.";
     GASNET_SSH_STAGE_CACHE: BYTES, Value("1G"), launcher =>
         "Most bytes of programs that --stage sent which each host keeps for later jobs, a week at \
          most; 0 keeps none.";
