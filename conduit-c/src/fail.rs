@@ -86,6 +86,8 @@ impl From<Error> for Fail {
             Error::Variable(_)
             | Error::Setting { .. }
             | Error::Defaults(_)
+            | Error::Network(_)
+            | Error::TooManyOperations { .. }
             | Error::Os { .. }
             | Error::LayoutMismatch { .. }
             | Error::HandlerIndexRange { .. }
@@ -172,4 +174,17 @@ pub extern "C" fn gex_System_GetVerboseErrors() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn gex_System_SetVerboseErrors(enable: c_int) {
     VERBOSE.store(enable != 0, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_program_cannot_help_is_a_lack_of_resources() {
+        let lost = Error::Network("rank 3 on n2: the connection was closed".to_owned());
+        assert_eq!(Fail::from(lost).code, RESOURCE);
+        assert_eq!(Fail::from(Error::TooManyOperations { call: "put" }).code, RESOURCE);
+        assert_eq!(Fail::from(Error::InitTwice).code, NOT_INIT);
+    }
 }

@@ -11,7 +11,7 @@ use spawner_ssh::diagnosis::Class;
 use super::bootstrap_server::BootstrapServer;
 use super::capture::{Capture, Outlet};
 use super::input::{self, Readers};
-use super::machine::{CODE_LAUNCH, Command, RankEvent};
+use super::machine::{CODE_LAUNCH, Command, RankEvent, ending};
 use super::processes;
 use super::record::epoch_now;
 use super::spawn::{SPAWN_BATCH, SpawnError, Spawner, Started};
@@ -257,7 +257,13 @@ impl<'a> LocalRanks<'a> {
                     let _ = sys::kill(to, libc::SIGQUIT);
                 }
             }
-            Command::Forward(signal) => self.to_groups(signal),
+            Command::Forward(signal) => {
+                self.to_groups(signal);
+                // A stopped rank would not see it.
+                if ending(signal) {
+                    self.to_groups(libc::SIGCONT);
+                }
+            }
             Command::End(signal) => {
                 self.stop();
                 self.to_groups(signal);

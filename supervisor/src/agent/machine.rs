@@ -156,7 +156,8 @@ pub(crate) struct Machine {
     left_plain: Option<u32>,
 }
 
-const fn ending(signal: i32) -> bool {
+/// Whether a signal to the launcher asks for the end of the job.
+pub(super) const fn ending(signal: i32) -> bool {
     matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGQUIT | libc::SIGHUP)
 }
 

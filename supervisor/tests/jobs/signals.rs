@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("second_interrupt_kills", second),
     ("user_signals_arrive", user_signals),
     ("stop_and_continue", stop),
+    ("ending_signal_reaches_stopped_ranks", end_stopped),
     ("hangup_ignored_at_the_start", nohup),
     ("keys_of_a_terminal", terminal_keys),
 ];
@@ -112,6 +113,22 @@ fn stop() -> Checked {
     eventually("the ranks stop", || ranks().len() == 2 && ranks().into_iter().all(is_stopped))?;
     live.running.signal(Signal::SIGCONT);
     eventually("all go on", || !is_stopped(front) && !ranks().into_iter().any(is_stopped))?;
+    live.running.signal(Signal::SIGTERM);
+    live.wait().expect(143)?.ok()
+}
+
+/// Stopped by somebody else, so the launcher does not know it.
+fn end_stopped() -> Checked {
+    let live = up(2, "echo up; exec sleep 1000");
+    let ranks = || -> Vec<i32> {
+        let all = live.running.descendants();
+        all.iter().filter(|p| p.command.starts_with("(sleep)")).map(|p| p.pid).collect()
+    };
+    eventually("the ranks run", || ranks().len() == 2)?;
+    for rank in ranks() {
+        ensure(testkit::process::send(rank, Signal::SIGSTOP), "a rank is gone")?;
+    }
+    eventually("the ranks stop", || ranks().into_iter().all(is_stopped))?;
     live.running.signal(Signal::SIGTERM);
     live.wait().expect(143)?.ok()
 }
