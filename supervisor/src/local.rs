@@ -14,10 +14,11 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::unistd::{ForkResult, getpid};
 use serde::{Deserialize, Serialize};
-use settings::deadlines::agent::{AFTER_LOSS, AGENT_EXIT, CLEANUP_SLICE};
+use settings::deadlines::agent::{AFTER_LOSS, AGENT_EXIT, CLEANUP_SLICE, SIGNAL_REPEAT, STUCK};
 
+use crate::agent::record::Asked;
 use crate::agent::sys::{self, Reaped};
-use crate::agent::{processes, record};
+use crate::agent::{machine, processes, record};
 pub use crate::event_loop::OsError;
 use crate::event_loop::{self, Poller, Ready, Role, Sender, Signals, Token, cannot, ms};
 use crate::plan::{JobPlan, StdinTo};
@@ -239,6 +240,11 @@ struct Launcher<'a> {
     hung_up: bool,
     phase: Phase,
     killed: HashSet<i32>,
+    /// The first signal that asked for the end, and when.
+    first: Option<(i32, Instant)>,
+    /// By what the job is to end, and when its agent counts as stuck.
+    asked: Option<(Asked, Instant)>,
+    stuck: Option<Asked>,
 }
 
 impl<'a> Launcher<'a> {
@@ -278,6 +284,12 @@ impl<'a> Launcher<'a> {
                 hung_up: false,
                 phase: Phase::Job,
                 killed: HashSet::new(),
+                first: None,
+                asked: plan.timeout.and_then(|limit| {
+                    let until = Instant::now().checked_add(limit)?.checked_add(STUCK.limit)?;
+                    Some((Asked::TimeLimit(limit), until))
+                }),
+                stuck: None,
             }),
         }
     }
@@ -292,7 +304,10 @@ impl<'a> Launcher<'a> {
                 report.phases.done = done;
                 report
             }
-            None => record::lost(self.plan, self.agent_end, done, killed),
+            None => match self.stuck {
+                Some(asked) => record::stuck(self.plan, asked, done, killed),
+                None => record::lost(self.plan, self.agent_end, done, killed),
+            },
         })
     }
 
@@ -303,10 +318,27 @@ impl<'a> Launcher<'a> {
                 continue;
             }
             let _ = self.channel.send(&Message::Signal(signal, sender), false);
+            self.hear_ending(signal);
             if signal == libc::SIGTSTP {
                 // The shell must see us stop; SIGCONT brings us back here and is forwarded next.
                 let _ = sys::kill(getpid().as_raw(), libc::SIGSTOP);
             }
+        }
+    }
+
+    /// A second signal that asks for the end is the user's last word to an agent.
+    fn hear_ending(&mut self, signal: i32) {
+        let now = Instant::now();
+        match self.first {
+            _ if !machine::ending(signal) => {}
+            None => self.first = Some((signal, now)),
+            Some((first, at)) if now >= at + SIGNAL_REPEAT.limit => {
+                let until = now + STUCK.limit;
+                if self.asked.is_none_or(|(_, earlier)| earlier > until) {
+                    self.asked = Some((Asked::Signal(first), until));
+                }
+            }
+            Some(_) => {}
         }
     }
 
@@ -379,6 +411,13 @@ impl Role for Launcher<'_> {
         if self.phase == Phase::Job && (self.report.is_some() || self.hung_up) {
             self.phase = Phase::Agent(Instant::now() + AGENT_EXIT.limit);
         }
+        if self.phase == Phase::Job
+            && let Some((asked, until)) = self.asked
+            && Instant::now() >= until
+        {
+            self.stuck = Some(asked);
+            self.phase = Phase::Agent(until);
+        }
         if let Phase::Agent(until) = self.phase {
             let late = Instant::now() >= until;
             if late {
@@ -396,7 +435,8 @@ impl Role for Launcher<'_> {
 
     fn deadline(&self) -> Option<u64> {
         let at = match self.phase {
-            Phase::Job | Phase::Over => return None,
+            Phase::Job => self.asked?.1,
+            Phase::Over => return None,
             Phase::Agent(until) => until,
             Phase::CleanUp { search_at, .. } => search_at,
         };

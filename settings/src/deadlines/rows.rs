@@ -84,6 +84,10 @@ deadlines! {
             "Between two checks of a terminal that another job is using.";
         AGENT_EXIT = "agent.exit", secs(2),
             "The launcher waits for its agent's end after the report, then kills it.";
+        STUCK = "agent.stuck", secs(30),
+            "After the job's time limit, or a second signal that asks for its end, the launcher \
+             waits for the report; then it kills its agent and all that is left. Longer than the \
+             waits of an agent that works, one after the other.";
         AFTER_LOSS = "agent.after-loss", secs(5),
             "The launcher waits for the end of everything that a lost agent left.";
         CLEANUP_SLICE = "agent.cleanup-slice", ms(20), "Longest single sleep in that wait.";

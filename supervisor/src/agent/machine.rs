@@ -157,7 +157,7 @@ pub(crate) struct Machine {
 }
 
 /// Whether a signal to the launcher asks for the end of the job.
-pub(super) const fn ending(signal: i32) -> bool {
+pub(crate) const fn ending(signal: i32) -> bool {
     matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGQUIT | libc::SIGHUP)
 }
 

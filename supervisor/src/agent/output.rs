@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -53,6 +54,15 @@ pub(crate) struct Output {
     /// reader that left does not count).
     pub(crate) lost: bool,
     lines: Vec<u8>,
+}
+
+/// Makes a file for output, and never waits for a reader: what writes it serves all ranks.
+fn create(path: &Path) -> io::Result<File> {
+    if std::fs::metadata(path).is_ok_and(|known| known.file_type().is_fifo()) {
+        return Err(io::Error::other("it is a pipe; output can only go to files"));
+    }
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 impl Output {
@@ -101,7 +111,7 @@ impl Output {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("{}: {}", here(&path), seen(&error)))
         };
-        File::create(&path).map(Some).map_err(named)
+        create(&path).map(Some).map_err(named)
     }
 
     pub(crate) fn adopt(&mut self, rank: u32) -> io::Result<()> {

@@ -1,12 +1,12 @@
 //! What happened to each rank, and the first cause in words.
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bootstrap::ExitPath;
-use settings::deadlines::agent::REAP;
+use settings::deadlines::agent::{REAP, STUCK};
 
-use super::machine::{CODE_LAUNCH, RankEvent};
+use super::machine::{CODE_LAUNCH, CODE_TIMEOUT, RankEvent};
 use super::sys::signal_name;
 use crate::event_loop::Sender;
 use crate::plan::JobPlan;
@@ -183,11 +183,44 @@ pub(crate) fn lost(plan: &JobPlan, end: Option<End>, done: f64, orphans_killed: 
     };
     let text =
         format!("the node agent on {} {how}; every process of the job was killed", plan.host);
-    let host = Some(plan.host.clone());
-    let cause = Cause { host, signal, text, ..Cause::new(CauseKind::AgentLost, None, CODE_LAUNCH) };
+    let cause = Cause { signal, text, ..Cause::new(CauseKind::AgentLost, None, CODE_LAUNCH) };
+    without_report(plan, cause, done, orphans_killed)
+}
+
+/// What a job is to end by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    TimeLimit(Duration),
+    /// A second one after this.
+    Signal(i32),
+}
+
+/// The report of a job whose agent did not end it in time.
+pub(crate) fn stuck(plan: &JobPlan, asked: Asked, done: f64, orphans_killed: u32) -> JobReport {
+    let (what, cause) = match asked {
+        Asked::TimeLimit(limit) => (
+            format!("the time limit of {} s", limit.as_secs_f64()),
+            Cause::new(CauseKind::Timeout, None, CODE_TIMEOUT),
+        ),
+        Asked::Signal(signal) => {
+            let cause = Cause::new(CauseKind::LauncherSignal, None, 128 + signal);
+            let what = format!("a second signal after {}", signal_name(signal));
+            (what, Cause { signal: Some(signal), ..cause })
+        }
+    };
+    let text = format!(
+        "the node agent on {} was stuck: it had not ended the job {} s after {what}; it and every process of the job were killed",
+        plan.host,
+        STUCK.limit.as_secs()
+    );
+    without_report(plan, Cause { text, ..cause }, done, orphans_killed)
+}
+
+fn without_report(plan: &JobPlan, cause: Cause, done: f64, orphans_killed: u32) -> JobReport {
+    let cause = Cause { host: Some(plan.host.clone()), ..cause };
     JobReport {
         job: plan.job_id.clone(),
-        exit_code: CODE_LAUNCH,
+        exit_code: cause.code,
         cause: Some(cause),
         ranks: Record::new(plan).ranks,
         phases: Phases { done, ..Phases::default() },

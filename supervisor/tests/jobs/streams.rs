@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("long_lines_keep_every_byte", long_lines),
     ("tags_and_times", tags),
     ("output_directory", directory),
+    ("output_directory_with_a_pipe", pipe_in_directory),
     ("slow_reader", slow_reader),
     ("reader_that_leaves", reader_leaves),
     ("full_device", full_device),
@@ -85,6 +86,15 @@ fn tags() -> Checked {
         ensure(text.contains(" [0] ") && text.contains(" [1] "), text.clone())?;
     }
     Ok(())
+}
+
+/// Nobody reads the pipe; opening it must not stop the agent.
+fn pipe_in_directory() -> Checked {
+    let job = Job::new(2, &["--output-dir", "pipes"], &sh("sleep 1000"));
+    let path = job.path();
+    std::fs::create_dir(path.join("pipes"))?;
+    nix::unistd::mkfifo(&path.join("pipes/rank.1.out"), nix::sys::stat::Mode::S_IRWXU)?;
+    job.with(|tree| tree.dir(&path)).run().expect(125)?.cause(CauseKind::Start, Some(1), "rank.1.out")?.ok()
 }
 
 fn directory() -> Checked {

@@ -90,6 +90,36 @@ fn a_second_interrupt_kills_ranks_that_ignore_the_first() {
     assert!(outcome.duration < Duration::from_secs(10), "{:?}", outcome.duration);
 }
 
+/// A job of two ranks whose agent does nothing any more.
+fn with_stopped_agent(options: &[&str]) -> Running {
+    let words = ["/bin/sh", "-c", "echo up; exec sleep 1000"];
+    let job = launcher([&["-n", "2"], options, &words].concat());
+    // The launcher gives its agent `agent.stuck`, half a minute.
+    let running = job.deadline("a stuck agent", Duration::from_secs(120)).start();
+    running.wait_stdout("up", 2);
+    assert!(send(agent(&running), Signal::SIGSTOP));
+    running
+}
+
+#[test]
+fn a_stuck_agent_does_not_outlive_the_time_limit() {
+    let outcome = with_stopped_agent(&["--timeout", "3"]).wait();
+    outcome.expect(124);
+    assert!(outcome.err().contains("was stuck"), "{}", outcome.err());
+}
+
+#[test]
+fn a_stuck_agent_does_not_outlive_a_second_interrupt() {
+    let running = with_stopped_agent(&[]);
+    assert!(running.signal(Signal::SIGINT));
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(running.signal(Signal::SIGINT));
+    let outcome = running.wait();
+    outcome.expect(130);
+    let err = outcome.err();
+    assert!(err.contains("was stuck") && err.contains("a second signal after SIGINT"), "{err}");
+}
+
 /// The reduction of the exit codes must not lose a message to a handler that interrupts the poll
 /// that took it out.
 #[test]
