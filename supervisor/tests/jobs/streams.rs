@@ -94,7 +94,11 @@ fn pipe_in_directory() -> Checked {
     let path = job.path();
     std::fs::create_dir(path.join("pipes"))?;
     nix::unistd::mkfifo(&path.join("pipes/rank.1.out"), nix::sys::stat::Mode::S_IRWXU)?;
-    job.with(|tree| tree.dir(&path)).run().expect(125)?.cause(CauseKind::Start, Some(1), "rank.1.out")?.ok()
+    job.with(|tree| tree.dir(&path))
+        .run()
+        .expect(125)?
+        .cause(CauseKind::Start, Some(1), "rank.1.out")?
+        .ok()
 }
 
 fn directory() -> Checked {
