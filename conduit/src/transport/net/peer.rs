@@ -9,7 +9,7 @@ use bootstrap::Rank;
 use fabric::{PostError, QueuePair};
 
 use super::credits::{Account, Permits};
-use super::flow::Flow;
+use super::flow::of_connection::Flow;
 use super::flow::ring::Rings;
 use super::lockfree::AppendTable;
 use super::xrc::Link;

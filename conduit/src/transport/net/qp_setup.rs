@@ -12,7 +12,7 @@ use super::am::header::PREFIX;
 use super::context::NetContext;
 use super::credits::{Account, Permits};
 use super::error::Error;
-use super::flow::Flow;
+use super::flow::of_connection::Flow;
 use super::flow::ring::Rings;
 use super::flow::volume::NUMBERS as RING_NUMBERS;
 use super::peer::{Connection, Peer, Phase, SendQp};

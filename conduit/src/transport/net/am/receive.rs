@@ -18,7 +18,7 @@ use crate::transport::neighbours;
 use crate::transport::net::completions::status_text;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
-use crate::transport::net::flow::Flow;
+use crate::transport::net::flow::of_connection::Flow;
 use crate::transport::net::memory::pool::{Buffer, RecvInfo, bytes_of};
 use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::rail::Rail;

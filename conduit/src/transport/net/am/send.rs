@@ -15,7 +15,7 @@ use crate::transport::neighbours::remote_rank;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::credits::Carried;
 use crate::transport::net::error::Error;
-use crate::transport::net::flow::Flow;
+use crate::transport::net::flow::of_connection::Flow;
 use crate::transport::net::flow::ring::Rings;
 use crate::transport::net::memory::buffers::RESERVED_BUFFERS;
 use crate::transport::net::memory::pool::Buffer;

@@ -1,4 +1,4 @@
-//! Flow control of requests ([`Flow`]) beyond fixed numbers of credits: credits that move between
+//! Flow control of requests ([`of_connection::Flow`]) beyond fixed numbers of credits: credits that move between
 //! peers with the demand (`GASNET_AM_FLOW_CONTROL=dynamic`), and rings (`volume`). The rules are pure;
 //! `docs/design/flow.md` has them.
 //!
@@ -12,6 +12,7 @@ use crate::sys::atomic::{AtomicU32, Ordering};
 pub(crate) mod bank;
 pub(crate) mod borrow;
 pub(crate) mod lend;
+pub(crate) mod of_connection;
 pub(crate) mod ring;
 pub(crate) mod volume;
 
@@ -19,29 +20,6 @@ pub(crate) mod volume;
 mod fan_in;
 #[cfg(test)]
 mod sim;
-
-/// How requests over a connection are kept from overrunning their target.
-#[derive(Debug)]
-pub(crate) enum Flow {
-    /// Each peer has the same number of credits.
-    Fixed,
-    /// What this rank borrows of the peer's.
-    Moving(Box<bank::Borrowed>),
-    /// Requests are written into rings.
-    Rings(Box<ring::Rings>),
-}
-
-impl Flow {
-    #[inline]
-    pub(crate) fn borrowed(&self) -> Option<&bank::Borrowed> {
-        if let Self::Moving(borrowed) = self { Some(borrowed) } else { None }
-    }
-
-    #[inline]
-    pub(crate) fn rings(&self) -> Option<&ring::Rings> {
-        if let Self::Rings(rings) = self { Some(rings) } else { None }
-    }
-}
 
 /// Bounds of one rank. All ranks of a job have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
