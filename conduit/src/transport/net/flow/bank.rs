@@ -34,7 +34,7 @@ impl Bank {
     }
 }
 
-/// What a connection has beside its account ([`Flow::Moving`](super::Flow)).
+/// What a connection has beside its account ([`Flow::Moving`](super::of_connection::Flow)).
 #[derive(Debug, Default)]
 pub(crate) struct Borrowed {
     pub(crate) demand: Demand,
