@@ -143,39 +143,6 @@ impl Map {
     }
 }
 
-/// The ranks of every host, for who asks for one host after the other.
-#[derive(Debug)]
-pub(crate) struct RanksByHost {
-    /// Where each host's ranks begin in `ranks`, and the end.
-    begins: Vec<usize>,
-    ranks: Vec<u32>,
-}
-
-impl RanksByHost {
-    pub(crate) fn of(map: &Map) -> Self {
-        let mut begins = vec![0];
-        for share in map.shares() {
-            begins.push(begins[begins.len() - 1] + share as usize);
-        }
-        let (mut next, mut ranks) = (begins.clone(), vec![0; map.host_of.len()]);
-        for (rank, host) in (0..).zip(&map.host_of) {
-            if let Some(next) = next.get_mut(*host as usize).filter(|next| **next < ranks.len()) {
-                ranks[*next] = rank;
-                *next += 1;
-            }
-        }
-        Self { begins, ranks }
-    }
-
-    /// The ranks of one host, ascending.
-    pub(crate) fn get(&self, host: u32) -> &[u32] {
-        match self.begins.get(host as usize..).unwrap_or_default() {
-            [begin, end, ..] => &self.ranks[*begin..*end],
-            _ => &[],
-        }
-    }
-}
-
 /// The cpu sets of the ranks of one host, by local number: `per_rank` cpus each, disjoint, in
 /// order, out of those that the host's agent may use. None when there are too few.
 #[must_use]
@@ -191,21 +158,6 @@ pub fn cpu_sets(allowed: &[usize], per_rank: u32, ranks: u32) -> Option<Vec<Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    proptest::proptest! {
-        #[test]
-        fn ranks_by_host_are_the_ranks_of_each(
-            host_of in proptest::collection::vec(0u32..5, 0..40),
-        ) {
-            let hosts = (0..4).map(|host| HostEntry::here(host.to_string())).collect();
-            let map = Map { hosts, host_of };
-            let by_host = RanksByHost::of(&map);
-            for host in 0..4 {
-                proptest::prop_assert_eq!(by_host.get(host), map.ranks_of(host));
-            }
-            proptest::prop_assert!(by_host.get(4).is_empty() && by_host.get(u32::MAX).is_empty());
-        }
-    }
 
     #[test]
     fn cpus_are_disjoint_and_in_order() {

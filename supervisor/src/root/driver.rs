@@ -5,8 +5,8 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use bootstrap::HostId;
 use bootstrap::collective::{Bytes, Collective, TreeMessage};
+use bootstrap::{HostId, Rank};
 use nix::unistd::getpid;
 use settings::deadlines::tree::{FAREWELL, FINISH};
 
@@ -20,7 +20,6 @@ use crate::agent::{processes, sys};
 use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, Which, cannot};
 use crate::link::Links;
 use crate::local::Origin;
-use crate::map::RanksByHost;
 use crate::plan::JobPlan;
 use crate::stage::Staging;
 use crate::trace::monotonic;
@@ -60,8 +59,8 @@ pub(super) struct Root<'a> {
     pub(super) failing: Option<u64>,
     pub(super) calls: Option<Collective>,
     pub(super) lost: HashSet<u32>,
-    /// Made when the first host is lost.
-    pub(super) ranks_on: OnceCell<RanksByHost>,
+    /// Ranks of each host, made when the first host is lost.
+    pub(super) ranks_on: OnceCell<Vec<Vec<Rank>>>,
     cpu_questions: u32,
     /// Once processes are being looked for.
     pub(super) search: Option<Search>,

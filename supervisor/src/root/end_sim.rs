@@ -5,7 +5,6 @@
 mod world;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use settings::deadlines::agent::{DECISION_ACK, KILL_GRACE, QUIET_LIMIT, QUIET_WINDOW, REAP};
 use settings::deadlines::tree::PARENT_SILENT;
@@ -131,12 +130,9 @@ fn jobs_of_a_thousand_hosts_end_whatever_is_lost() {
 
 #[test]
 fn jobs_of_a_hundred_thousand_hosts_end_whatever_is_lost() {
-    if settings::variable("TESTKIT_ALL").is_none_or(|value| value.is_empty() || value == "0") {
-        // Past the harness, which shows nothing of a test that passes.
+    if !testkit::all_requested() {
         let name = "jobs_of_a_hundred_thousand_hosts_end_whatever_is_lost";
-        let told =
-            writeln!(std::io::stdout(), "SKIP {name}: takes long; scripts/test --all runs it");
-        return told.unwrap();
+        return testkit::skip(name, "takes long; scripts/test --all runs it");
     }
     is_in_the_page(&rows(100_000, 10));
 }

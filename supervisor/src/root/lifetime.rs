@@ -1,5 +1,6 @@
 //! What happens once hosts answer: events of ranks, output, input, collective calls, losses.
 
+use bootstrap::collective::ranks_by_host;
 use settings::deadlines::tree::FINISH;
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
@@ -12,7 +13,6 @@ use crate::agent::machine::{Command, Event, RankEvent};
 use crate::agent::record::epoch_now;
 use crate::event_loop::Role;
 use crate::link::LinkEvent;
-use crate::map::RanksByHost;
 use crate::report::End;
 use crate::trace::{ClockSample, monotonic};
 use crate::tree::hosts::HostStatus;
@@ -157,10 +157,10 @@ impl Root<'_> {
         let told = (name, format!("{seen}{more}"));
         self.control.record.host_lost.get_or_insert(told);
         self.event(Event::HostLost { silent: loss.silent });
-        let map = &self.control.plan.map;
-        let ranks_on = self.ranks_on.get_or_init(|| RanksByHost::of(map));
-        let ranks = hosts.iter().flat_map(|host| ranks_on.get(*host)).copied();
-        let gone: Vec<u32> = ranks.filter(|r| self.control.record.is_running(*r)).collect();
+        let ranks_on = self.ranks_on.get_or_init(|| ranks_by_host(&self.host_of));
+        let ranks = hosts.iter().filter_map(|host| ranks_on.get(*host as usize)).flatten();
+        let running = ranks.map(|rank| rank.0).filter(|r| self.control.record.is_running(*r));
+        let gone: Vec<u32> = running.collect();
         for rank in gone {
             let end = End::Signal(libc::SIGKILL);
             self.happened(&RankEvent::Ended { rank, end, at: epoch_now() });

@@ -98,15 +98,18 @@ fn is_stopped(pid: i32) -> bool {
     Process::read(pid).is_some_and(|process| process.state == 'T')
 }
 
+/// Processes of the job that are `sleep`.
+fn sleepers(live: &Live) -> Vec<i32> {
+    let all = live.running.descendants();
+    all.iter().filter(|p| p.command.starts_with("(sleep)")).map(|p| p.pid).collect()
+}
+
 fn stop() -> Checked {
     // `sleep` itself, not a shell around it: a shell that is starting a program when it is stopped
     // does not show as stopped.
     let live = up(2, "echo up; exec sleep 1000");
     let front = live.running.pid();
-    let ranks = || -> Vec<i32> {
-        let all = live.running.descendants();
-        all.iter().filter(|p| p.command.starts_with("(sleep)")).map(|p| p.pid).collect()
-    };
+    let ranks = || sleepers(&live);
     eventually("the ranks run", || ranks().len() == 2)?;
     live.running.signal(Signal::SIGTSTP);
     eventually("the front stops", || is_stopped(front))?;
@@ -120,10 +123,7 @@ fn stop() -> Checked {
 /// Stopped by somebody else, so the launcher does not know it.
 fn end_stopped() -> Checked {
     let live = up(2, "echo up; exec sleep 1000");
-    let ranks = || -> Vec<i32> {
-        let all = live.running.descendants();
-        all.iter().filter(|p| p.command.starts_with("(sleep)")).map(|p| p.pid).collect()
-    };
+    let ranks = || sleepers(&live);
     eventually("the ranks run", || ranks().len() == 2)?;
     for rank in ranks() {
         ensure(testkit::process::send(rank, Signal::SIGSTOP), "a rank is gone")?;

@@ -105,6 +105,13 @@ pub(crate) fn launch(repetitions: Repetitions) -> Result<Findings> {
     Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
+/// Runs a job of `bench_exchange` on the launching host; what one exchange takes, µs.
+fn exchange_us(cluster: &Cluster, job: &[&str]) -> Result<f64> {
+    let ended = run(cluster.bare("head", job), true)?;
+    let value = ended.out.trim().strip_prefix("exchange_us ");
+    Ok(value.ok_or_else(|| Failure(ended.out.clone()))?.parse()?)
+}
+
 /// 64 bytes of each of 256 ranks.
 pub(crate) fn exchange(repetitions: Repetitions) -> Result<Findings> {
     let cluster = match hosts("ssh-exchange") {
@@ -124,9 +131,7 @@ pub(crate) fn exchange(repetitions: Repetitions) -> Result<Findings> {
             let ended = run(cluster.bare("head", line), true)?;
             found.push((key, ended.out.trim().parse::<f64>()? / 1e3));
         }
-        let ended = run(cluster.bare("head", &job), true)?;
-        let value = ended.out.trim().strip_prefix("exchange_us ");
-        found.push(("exchange", value.ok_or_else(|| Failure(ended.out.clone()))?.parse()?));
+        found.push(("exchange", exchange_us(&cluster, &job)?));
         let [(_, trip), (_, wake), _] = found[..] else { continue };
         found.push(("wake + 3 x trip", wake + 3.0 * trip));
         for (key, value) in found.into_iter().filter(|_| round > 0) {
@@ -169,9 +174,7 @@ pub(crate) fn hop(repetitions: Repetitions) -> Result<Findings> {
     let measure = |degree: &str, hosts: &str, ranks: &str, args: &[&str]| -> Result<f64> {
         let degree = format!("GASNET_SSH_OUT_DEGREE={degree}");
         let job = ["env", &degree, &launcher, "-n", ranks, "--hosts", hosts, &program];
-        let ended = run(cluster.bare("head", &[&job[..], args].concat()), true)?;
-        let value = ended.out.trim().strip_prefix("exchange_us ");
-        Ok(value.ok_or_else(|| Failure(ended.out.clone()))?.parse()?)
+        exchange_us(&cluster, &[&job[..], args].concat())
     };
     let long = LONG.to_string();
     let mut samples = Samples::default();
