@@ -78,11 +78,17 @@ impl Arena {
         unsafe { AtomicU64::from_ptr(self.place(line * 128, 128).cast()) }
     }
 
-    /// Makes line `line` known to a device, for everything.
-    pub fn register(&self, device: &dyn Device, line: usize) -> Result<Arc<dyn Region>> {
-        let base = NonNull::new(self.place(line * 128, 128)).ok_or("no memory")?;
-        // SAFETY: inside a mapping that stays; of the line only the word is used, as an atomic.
-        Ok(unsafe { device.register(base, 128, Access::ALL) }?)
+    /// Makes `len` bytes at `offset` known to a device, for everything.
+    pub fn register(
+        &self,
+        device: &dyn Device,
+        offset: usize,
+        len: usize,
+    ) -> Result<Arc<dyn Region>> {
+        let base = NonNull::new(self.place(offset, len)).ok_or("no memory")?;
+        // SAFETY: inside a mapping that stays; of what the device writes only words are read
+        // meanwhile, as atomics.
+        Ok(unsafe { device.register(base, len, Access::ALL) }?)
     }
 
     /// Copies `from` into the memory.

@@ -1,5 +1,5 @@
-//! The reference of small puts and gets on an adapter: one write, or read, and its completion, by
-//! verbs alone.
+//! The reference of puts and gets on an adapter: one write, or read, and its completion, or a flood
+//! of large writes, by verbs alone.
 
 use std::sync::Arc;
 
@@ -43,8 +43,8 @@ fn address(port: &PortInfo) -> Result<Address> {
 }
 
 impl RawWrites {
-    /// Writes will go to line `line` of `memory`.
-    pub fn new(memory: &Arena, line: usize) -> Result<Self> {
+    /// Writes will go to the beginning of the `len` bytes at `offset` of `memory`.
+    pub fn new(memory: &Arena, offset: usize, len: usize) -> Result<Self> {
         let device = fabric::verbs::open(None)?.open(0)?;
         let port = device.port(PORT)?;
         let ends = device.completion_queue(16, None)?;
@@ -54,7 +54,7 @@ impl RawWrites {
                 send_cq: &ends,
                 recv_cq: &ends,
                 srq: None,
-                max_send: 4,
+                max_send: 16,
                 max_recv: 4,
                 send_sge: 1,
                 recv_sge: 1,
@@ -74,8 +74,8 @@ impl RawWrites {
             own.to_rtr(Some(&peer), &Retry::default())?;
             own.to_rts(PSN, 1, &Retry::default())?;
         }
-        let region = memory.register(&*device, line)?;
-        let remote = memory.word(line).as_ptr() as u64;
+        let region = memory.register(&*device, offset, len)?;
+        let remote = memory.bytes(offset, len).as_ptr() as u64;
         Ok(Self { from, _to: to, ends, region, remote })
     }
 
@@ -92,8 +92,29 @@ impl RawWrites {
         self.complete(operation, Data::Inline(&[bytes]))
     }
 
+    /// Writes what follows the first `len` bytes of the memory to its beginning, in `count` (at most
+    /// 16) requests of `len` bytes that are under way together, and waits for the last.
+    pub fn write_many(&self, count: usize, len: u32) -> Result<()> {
+        let operation = Operation::Write { remote: self.remote, rkey: self.region.rkey() };
+        for number in 1..=count as u64 {
+            let addr = self.remote + number * u64::from(len);
+            let from = [Sge { addr, len, lkey: self.region.lkey() }];
+            self.post(operation, Data::Gather(&from))?;
+        }
+        (0..count).try_for_each(|_| self.take())
+    }
+
     fn complete(&self, operation: Operation, data: Data<'_>) -> Result<()> {
-        self.from.post_send(&SendWr { id: 1, operation, data, signaled: true, to: None })?;
+        self.post(operation, data)?;
+        self.take()
+    }
+
+    fn post(&self, operation: Operation, data: Data<'_>) -> Result<()> {
+        Ok(self.from.post_send(&SendWr { id: 1, operation, data, signaled: true, to: None })?)
+    }
+
+    /// Waits for the end of one request.
+    fn take(&self) -> Result<()> {
         let mut end = [Completion::EMPTY];
         while self.ends.poll(&mut end)? == 0 {
             std::hint::spin_loop();

@@ -29,6 +29,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 #[global_allocator]
 static HEAP: CountingAllocator = CountingAllocator::new();
 
+/// Calls of one kind before those of the other kind where two take turns.
+const TURN: usize = 50;
 /// Payload of the flood of Mediums, bytes.
 const BLOCK: usize = 64 << 10;
 /// Bytes of a put.
@@ -104,7 +106,7 @@ fn main() -> Result<()> {
     side.meet()?;
     match beside {
         Some("tcp") => side.tcp = Some(side.connect()?),
-        Some(_) => side.verbs = Some(RawWrites::new(&side.own, RAW_LINE)?),
+        Some(_) => side.verbs = Some(RawWrites::new(&side.own, RAW_LINE * 128, 128)?),
         None => {}
     }
     measure(&mut side)?;
@@ -151,19 +153,49 @@ fn megabytes_per_second(begin: Instant, bytes: usize) -> f64 {
     bytes as f64 / 1e6 / begin.elapsed().as_secs_f64()
 }
 
-/// The median of the times of `count` calls, microseconds; one look at the clock for each, as
-/// perftest takes them.
-fn typical(count: usize, mut trip: impl FnMut() -> Result<()>) -> Result<f64> {
-    let mut looks = Vec::with_capacity(count + 1);
-    looks.push(Instant::now());
+/// The times of `count` calls go to `into`; one look at the clock for each, as perftest takes them.
+fn times(
+    count: usize,
+    mut trip: impl FnMut() -> Result<()>,
+    into: &mut Vec<Duration>,
+) -> Result<()> {
+    let mut before = Instant::now();
     for _ in 0..count {
         trip()?;
-        looks.push(Instant::now());
+        let now = Instant::now();
+        into.push(now - before);
+        before = now;
     }
-    let mut times: Vec<Duration> = looks.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    Ok(())
+}
+
+/// The median, microseconds.
+fn middle(times: &mut [Duration]) -> Result<f64> {
     times.sort_unstable();
-    let middle = times.get(count / 2).ok_or("no round trips asked for")?;
+    let middle = times.get(times.len() / 2).ok_or("no round trips asked for")?;
     Ok(middle.as_secs_f64() * 1e6)
+}
+
+/// The median of the times of `count` calls, microseconds.
+fn typical(count: usize, trip: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut taken = Vec::with_capacity(count);
+    times(count, trip, &mut taken)?;
+    middle(&mut taken)
+}
+
+/// As [`typical`], of two calls that take turns, [`TURN`] calls each: a machine that changes its
+/// speed changes it for both.
+fn in_turns(
+    count: usize,
+    mut first: impl FnMut() -> Result<()>,
+    mut second: impl FnMut() -> Result<()>,
+) -> Result<[f64; 2]> {
+    let [mut one, mut other] = [Vec::new(), Vec::new()];
+    while one.len() < count {
+        times(TURN, &mut first, &mut one)?;
+        times(TURN, &mut second, &mut other)?;
+    }
+    Ok([middle(&mut one)?, middle(&mut other)?])
 }
 
 impl Side {
@@ -201,19 +233,19 @@ impl Side {
 
     /// Rank 0 runs `work`. Over an adapter rank 1 waits as in any barrier, as perftest's server
     /// sleeps; over the software adapter it polls.
-    fn against_peer(&self, work: impl FnOnce() -> Result<f64>) -> Result<f64> {
+    fn against_peer<T: Default>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.verbs.is_none() {
             return self.against_poller(work);
         }
         self.meet()?;
-        let value = if self.first() { work()? } else { 0.0 };
+        let value = if self.first() { work()? } else { T::default() };
         self.meet()?;
         Ok(value)
     }
 
     /// Rank 0 runs `work`; rank 1 polls all the time, as one that sleeps does not help the software
     /// adapter.
-    fn against_poller(&self, work: impl FnOnce() -> Result<f64>) -> Result<f64> {
+    fn against_poller<T: Default>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         const DONE: u64 = 128;
         self.meet()?;
         if self.first() {
@@ -227,7 +259,7 @@ impl Side {
         }
         self.client.put_value(Rank(1), DONE, 0, 8)?;
         self.meet()?;
-        Ok(0.0)
+        Ok(T::default())
     }
 
     /// Rank 0 runs `work`, rank 1 `peer`; neither calls the library.
@@ -442,26 +474,25 @@ fn small(side: &mut Side) -> Result<()> {
     let word = 7_u64.to_ne_bytes();
     let mut trips = 0;
     for pair in 0..=side.pairs {
-        let put = side.against_peer(|| {
-            typical(side.count, || Ok(side.client.put(Rank(1), PLACE, black_box(&word))?))
-        })?;
-        let mut samples = vec![("put8_us", put)];
+        let put = || Ok(side.client.put(Rank(1), PLACE, black_box(&word))?);
+        let get = || {
+            let mut word = [0; 8];
+            side.client.get(Rank(1), PLACE, &mut word)?;
+            black_box(word);
+            Ok(())
+        };
+        let mut samples = Vec::new();
         if let Some(raw) = &side.verbs {
-            let write =
-                side.against_peer(|| typical(side.count, || raw.write(black_box(&word))))?;
-            let read = side.against_peer(|| typical(side.count, || raw.read()))?;
-            samples.extend([("raw_write_us", write), ("raw_read_us", read)]);
+            let put =
+                side.against_peer(|| in_turns(side.count, put, || raw.write(black_box(&word))))?;
+            let get = side.against_peer(|| in_turns(side.count, get, || raw.read()))?;
+            samples.extend([("put8_us", put[0]), ("raw_write_us", put[1])]);
+            samples.extend([("get8_us", get[0]), ("raw_read_us", get[1])]);
+        } else {
+            samples.push(("put8_us", side.against_peer(|| typical(side.count, put))?));
+            samples.push(("get8_us", side.against_peer(|| typical(side.count, get))?));
         }
         samples.push(("put8_seen_us", half_trip(side, &mut trips)?));
-        let get = side.against_peer(|| {
-            let mut word = [0; 8];
-            typical(side.count, || {
-                side.client.get(Rank(1), PLACE, &mut word)?;
-                black_box(&word);
-                Ok(())
-            })
-        })?;
-        samples.push(("get8_us", get));
         side.tell(pair, &samples);
     }
     Ok(())

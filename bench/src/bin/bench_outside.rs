@@ -1,15 +1,17 @@
 //! Puts and gets of 1 MB from and to memory inside and outside the segment. Usage, on 2 ranks of a
-//! job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_outside SAMPLES [COUNT [floods]]`
+//! job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_outside SAMPLES [COUNT [floods|verbs]]`
 //!
-//! COUNT is how many transfers a sample has; `floods` leaves out single transfers. Prints `KEY VALUE` lines, MB/s of a flood: `in_*` the
-//! segment, `out_*` memory that was transferred before, `first_*` memory that never was (filled
-//! before the clock starts); and `in_put_SIZE_us` and so on: microseconds of a put or get of that
+//! COUNT is how many transfers a sample has; `floods` leaves out single transfers, and so does
+//! `verbs`, which measures writes by verbs alone as well, in turns with ours. Prints `KEY VALUE`
+//! lines, MB/s of a flood: `in_*` the segment, `out_*` memory that was transferred before, `first_*`
+//! memory that never was (filled before the clock starts), `raw_*` by verbs; and `in_put_SIZE_us` and so on: microseconds of a put or get of that
 //! size that waits for its end.
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bench::arena::{Arena, Result};
+use bench::raw_writes::RawWrites;
 use gasnet_ibv::{BarrierFlags, Client, Flags, LocalCompletion, Operations, Rank, Seq, WaitMode};
 use testkit::report::show;
 
@@ -26,9 +28,10 @@ fn main() -> Result<()> {
     let (samples, count, singles): (usize, usize, bool) = match *words {
         [samples] => (samples.parse()?, 128, true),
         [samples, count] => (samples.parse()?, count.parse()?, true),
-        [samples, count, "floods"] => (samples.parse()?, count.parse()?, false),
-        _ => return Err("usage: bench_outside SAMPLES [COUNT [floods]]".into()),
+        [samples, count, "floods" | "verbs"] => (samples.parse()?, count.parse()?, false),
+        _ => return Err("usage: bench_outside SAMPLES [COUNT [floods|verbs]]".into()),
     };
+    let raw = words.last() == Some(&"verbs");
     let client = Client::<Seq>::init("bench_outside")?;
     let segment = client.attach_segment(((WINDOW + 1) * LEN) as u64)?;
     let mut own = Arena::of(&segment)?;
@@ -36,9 +39,10 @@ fn main() -> Result<()> {
     if client.rank() == Rank(0) {
         // As perftest waits: its client spins, its server sleeps.
         client.set_wait_mode(WaitMode::Spin);
+        let raw = raw.then(|| RawWrites::new(&own, 0, (WINDOW + 1) * LEN)).transpose()?;
         // The first sample makes every page resident.
         for sample in 0..=samples {
-            let mut lines = floods(&client, &mut own, count / WINDOW)?;
+            let mut lines = floods(&client, &mut own, count / WINDOW, raw.as_ref())?;
             if singles {
                 lines += &single_transfers(&client, &mut own)?;
             }
@@ -51,14 +55,39 @@ fn main() -> Result<()> {
     client.exit(0)
 }
 
-/// MB/s of `rounds` times [`WINDOW`] transfers.
+/// MB/s of [`WINDOW`] transfers for each of these times.
 #[expect(clippy::cast_precision_loss, reason = "a quotient for people")]
-fn speed(rounds: usize, mut round: impl FnMut(usize) -> Result<()>) -> Result<f64> {
+fn speed_of(times: &[Duration]) -> f64 {
+    let taken: Duration = times.iter().sum();
+    (times.len() * WINDOW * LEN) as f64 / 1e6 / taken.as_secs_f64()
+}
+
+fn timed(call: impl FnOnce() -> Result<()>) -> Result<Duration> {
     let begin = Instant::now();
+    call()?;
+    Ok(begin.elapsed())
+}
+
+/// MB/s of `rounds` times [`WINDOW`] transfers.
+fn speed(rounds: usize, mut round: impl FnMut(usize) -> Result<()>) -> Result<f64> {
+    let times: Result<Vec<_>> = (0..rounds).map(|number| timed(|| round(number))).collect();
+    Ok(speed_of(&times?))
+}
+
+/// As [`speed`], and that of as many writes by verbs. The rounds take turns: a machine that changes
+/// its speed changes it for both.
+fn beside_raw(
+    rounds: usize,
+    mut round: impl FnMut(usize) -> Result<()>,
+    raw: &RawWrites,
+) -> Result<[f64; 2]> {
+    let len = u32::try_from(LEN)?;
+    let [mut ours, mut theirs] = [Vec::new(), Vec::new()];
     for number in 0..rounds {
-        round(number)?;
+        ours.push(timed(|| round(number))?);
+        theirs.push(timed(|| raw.write_many(WINDOW, len))?);
     }
-    Ok((rounds * WINDOW * LEN) as f64 / 1e6 / begin.elapsed().as_secs_f64())
+    Ok([speed_of(&ours), speed_of(&theirs)])
 }
 
 fn puts(client: &Client<Seq>, from: &[u8]) -> Result<()> {
@@ -80,16 +109,32 @@ fn gets(client: &Client<Seq>, into: &mut [u8]) -> Result<()> {
     })?
 }
 
-fn floods(client: &Client<Seq>, own: &mut Arena, rounds: usize) -> Result<String> {
+fn floods(
+    client: &Client<Seq>,
+    own: &mut Arena,
+    rounds: usize,
+    raw: Option<&RawWrites>,
+) -> Result<String> {
     const ALL: usize = WINDOW * LEN;
     let mut lines = String::new();
     let mut say = |key: &str, value: f64| lines.push_str(&format!("{key} {value:.2}\n"));
-    say("in_put_mbps", speed(rounds, |_| puts(client, own.bytes(LEN, ALL)))?);
-    say("in_get_mbps", speed(rounds, |_| gets(client, own.bytes_mut(LEN, ALL)))?);
+    let inside = |_| puts(client, own.bytes(LEN, ALL));
     let fresh = vec![1_u8; rounds * ALL];
     let part = |number: usize| number * ALL..(number + 1) * ALL;
-    say("first_put_mbps", speed(rounds, |number| puts(client, &fresh[part(number)]))?);
-    say("out_put_mbps", speed(rounds, |number| puts(client, &fresh[part(number)]))?);
+    let outside = |number: usize| puts(client, &fresh[part(number)]);
+    say("first_put_mbps", speed(rounds, outside)?);
+    if let Some(raw) = raw {
+        let [ours, theirs] = beside_raw(rounds, inside, raw)?;
+        say("in_put_mbps", ours);
+        say("raw_in_mbps", theirs);
+        let [ours, theirs] = beside_raw(rounds, outside, raw)?;
+        say("out_put_mbps", ours);
+        say("raw_out_mbps", theirs);
+    } else {
+        say("in_put_mbps", speed(rounds, inside)?);
+        say("out_put_mbps", speed(rounds, outside)?);
+    }
+    say("in_get_mbps", speed(rounds, |_| gets(client, own.bytes_mut(LEN, ALL)))?);
     let mut fresh = vec![2_u8; rounds * ALL];
     say("first_get_mbps", speed(rounds, |number| gets(client, &mut fresh[part(number)]))?);
     say("out_get_mbps", speed(rounds, |number| gets(client, &mut fresh[part(number)]))?);

@@ -8,7 +8,7 @@ ours() { # ours KIND COUNT [verbs]: the first pair of a job warms up
 }
 
 floods() { # floods COUNT: of puts and gets of 1 MB, 8 of them under way; the first sample warms up
-    "$programs/gasnetrun_ibv" -n 2 -c 1 "$programs/bench_outside" 1 "$1" floods || exit 1
+    "$programs/gasnetrun_ibv" -n 2 -c 1 "$programs/bench_outside" 1 "$1" verbs || exit 1
 }
 
 strided() { # strided COUNT: of two samples the first warms up
