@@ -26,6 +26,7 @@ mod tables;
 mod tree_sim;
 mod vectors;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use testkit::report::{Table, show};
@@ -216,7 +217,8 @@ fn suite() -> &'static str {
 /// What there is to measure, by the arguments.
 fn figures() -> Vec<(&'static str, Measure)> {
     let mut figures = Vec::new();
-    for argument in std::env::args().skip(1) {
+    let sets: BTreeSet<String> = std::env::args().skip(1).collect();
+    for argument in sets {
         figures.extend_from_slice(match argument.as_str() {
             "--c" => &C_FIGURES[..],
             "--net" => &NET_FIGURES[..],

@@ -230,7 +230,7 @@ fn measure(way: Way, repetitions: Repetitions) -> Result<Findings> {
         for what in ["peak", "share"] {
             let key = format!("{what} of {role}");
             let kind = if what == "peak" { "largest" } else { "proportional" };
-            let name = format!("the same, {kind} resident memory of a {role}");
+            let name = format!("the same, {kind} resident memory of one {role}");
             if samples.median(&key).is_ok() {
                 rows.push(Row::alone(&name, &samples, &key, "MiB", Target::None)?);
             }

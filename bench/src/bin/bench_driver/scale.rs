@@ -202,10 +202,12 @@ fn of_memory(samples: &Samples) -> Vec<Curve> {
         over_ranks("private, network, each rank apart", of("apart/anonymous")),
     ];
     let title = || "Peak memory of launcher and agent".to_owned();
+    let title_of_rank = "Memory of one rank after attach".to_owned();
     vec![
         curve("launcher-memory", title(), "KiB", whole),
         curve("launcher-memory-per-rank", title(), "KiB per rank", parts),
-        curve("rank-memory", "Memory of one rank after attach".to_owned(), "KiB", ranks),
+        // A share may be nothing.
+        Curve { y: ("KiB", false), ..curve("rank-memory", title_of_rank, "KiB", ranks) },
     ]
 }
 
