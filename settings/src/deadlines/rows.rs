@@ -15,7 +15,8 @@ deadlines! {
             "A rank waits for the farewells of the others. It ends anyway; the bound keeps one \
              stuck rank from holding the others.";
         SLICE = "bootstrap.slice", ms(50),
-            "Longest single sleep inside a wait; a rank reads the exit decision between sleeps.";
+            "Longest single sleep inside a wait; a rank reads the exit decision between sleeps. Each \
+             256 ranks of a host add as much.";
         ANNOUNCE = "bootstrap.announce", secs(2),
             "A rank that exits waits for room in its agent's socket. When the agent is stopped, \
              the exit goes on without it.";
