@@ -66,8 +66,12 @@ fn measured(
     let ended = ended?.expect(0)?;
     let mut add = |what: &str, value| samples.add(&format!("{name}/{what}/{ranks}"), value);
     add("ms", ended.wall_ms);
-    add("launcher_kib", peak.launcher);
-    add("agent_kib", peak.agent);
+    // A job of one rank may be over before a process was looked at.
+    for (what, kib) in [("launcher_kib", peak.launcher), ("agent_kib", peak.agent)] {
+        if kib > 0.0 {
+            add(what, kib);
+        }
+    }
     Ok(ended.samples())
 }
 
