@@ -4,3 +4,4 @@ pub mod arena;
 pub mod plot;
 pub mod raw_writes;
 pub mod sys;
+pub mod timing;

@@ -14,6 +14,8 @@ use crate::arena::{Arena, Result};
 const PORT: u8 = 1;
 /// First packet sequence number of both.
 const PSN: u32 = 7;
+/// Most requests that are under way together.
+const REQUESTS: u32 = 16;
 /// Bytes of a write.
 const LEN: usize = 8;
 /// The same in the width that devices count in.
@@ -47,14 +49,14 @@ impl RawWrites {
     pub fn new(memory: &Arena, offset: usize, len: usize) -> Result<Self> {
         let device = fabric::verbs::open(None)?.open(0)?;
         let port = device.port(PORT)?;
-        let ends = device.completion_queue(16, None)?;
+        let ends = device.completion_queue(REQUESTS, None)?;
         let make = || {
             device.queue_pair(&QpSpec {
                 qp_type: QpType::Rc,
                 send_cq: &ends,
                 recv_cq: &ends,
                 srq: None,
-                max_send: 16,
+                max_send: REQUESTS,
                 max_recv: 4,
                 send_sge: 1,
                 recv_sge: 1,

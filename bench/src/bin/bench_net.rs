@@ -13,11 +13,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bench::arena::Arena;
 use bench::raw_writes::RawWrites;
 use bench::sys::CountingAllocator;
+use bench::timing::{in_turns, middle, typical};
 use gasnet_ibv::{
     AtomicOps, BarrierFlags, Client, Entry, Flags, HandlerIndex, LocalCompletion, Operations, Rank,
     ReduceOp, Seq,
@@ -29,7 +30,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 #[global_allocator]
 static HEAP: CountingAllocator = CountingAllocator::new();
 
-/// Calls of one kind before those of the other kind where two take turns.
+/// Calls in a turn where ours and those by verbs take turns.
 const TURN: usize = 50;
 /// Payload of the flood of Mediums, bytes.
 const BLOCK: usize = 64 << 10;
@@ -151,51 +152,6 @@ fn sum_lines(bytes: &[u8]) -> u64 {
 #[expect(clippy::cast_precision_loss, reason = "a quotient for people")]
 fn megabytes_per_second(begin: Instant, bytes: usize) -> f64 {
     bytes as f64 / 1e6 / begin.elapsed().as_secs_f64()
-}
-
-/// The times of `count` calls go to `into`; one look at the clock for each, as perftest takes them.
-fn times(
-    count: usize,
-    mut trip: impl FnMut() -> Result<()>,
-    into: &mut Vec<Duration>,
-) -> Result<()> {
-    let mut before = Instant::now();
-    for _ in 0..count {
-        trip()?;
-        let now = Instant::now();
-        into.push(now - before);
-        before = now;
-    }
-    Ok(())
-}
-
-/// The median, microseconds.
-fn middle(times: &mut [Duration]) -> Result<f64> {
-    times.sort_unstable();
-    let middle = times.get(times.len() / 2).ok_or("no round trips asked for")?;
-    Ok(middle.as_secs_f64() * 1e6)
-}
-
-/// The median of the times of `count` calls, microseconds.
-fn typical(count: usize, trip: impl FnMut() -> Result<()>) -> Result<f64> {
-    let mut taken = Vec::with_capacity(count);
-    times(count, trip, &mut taken)?;
-    middle(&mut taken)
-}
-
-/// As [`typical`], of two calls that take turns, [`TURN`] calls each: a machine that changes its
-/// speed changes it for both.
-fn in_turns(
-    count: usize,
-    mut first: impl FnMut() -> Result<()>,
-    mut second: impl FnMut() -> Result<()>,
-) -> Result<[f64; 2]> {
-    let [mut one, mut other] = [Vec::new(), Vec::new()];
-    while one.len() < count {
-        times(TURN, &mut first, &mut one)?;
-        times(TURN, &mut second, &mut other)?;
-    }
-    Ok([middle(&mut one)?, middle(&mut other)?])
 }
 
 impl Side {
@@ -483,11 +439,14 @@ fn small(side: &mut Side) -> Result<()> {
         };
         let mut samples = Vec::new();
         if let Some(raw) = &side.verbs {
-            let put =
-                side.against_peer(|| in_turns(side.count, put, || raw.write(black_box(&word))))?;
-            let get = side.against_peer(|| in_turns(side.count, get, || raw.read()))?;
-            samples.extend([("put8_us", put[0]), ("raw_write_us", put[1])]);
-            samples.extend([("get8_us", get[0]), ("raw_read_us", get[1])]);
+            let turns = (side.count.div_ceil(TURN), TURN);
+            let [put, write] =
+                side.against_peer(|| in_turns(turns, put, || raw.write(black_box(&word))))?;
+            let [get, read] = side.against_peer(|| in_turns(turns, get, || raw.read()))?;
+            if side.first() {
+                samples.extend([("put8_us", middle(put)?), ("raw_write_us", middle(write)?)]);
+                samples.extend([("get8_us", middle(get)?), ("raw_read_us", middle(read)?)]);
+            }
         } else {
             samples.push(("put8_us", side.against_peer(|| typical(side.count, put))?));
             samples.push(("get8_us", side.against_peer(|| typical(side.count, get))?));

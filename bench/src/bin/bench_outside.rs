@@ -4,14 +4,15 @@
 //! COUNT is how many transfers a sample has; `floods` leaves out single transfers, and so does
 //! `verbs`, which measures writes by verbs alone as well, in turns with ours. Prints `KEY VALUE`
 //! lines, MB/s of a flood: `in_*` the segment, `out_*` memory that was transferred before, `first_*`
-//! memory that never was (filled before the clock starts), `raw_*` by verbs; and `in_put_SIZE_us` and so on: microseconds of a put or get of that
-//! size that waits for its end.
+//! memory that never was (filled before the clock starts), `raw_*` by verbs; and `in_put_SIZE_us`
+//! and so on: microseconds of a put or get of that size that waits for its end.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bench::arena::{Arena, Result};
 use bench::raw_writes::RawWrites;
+use bench::timing::{in_turns, times, typical};
 use gasnet_ibv::{BarrierFlags, Client, Flags, LocalCompletion, Operations, Rank, Seq, WaitMode};
 use testkit::report::show;
 
@@ -19,6 +20,8 @@ use testkit::report::show;
 const LEN: usize = 1 << 20;
 /// Transfers that are under way together.
 const WINDOW: usize = 8;
+/// Single transfers of each size.
+const CALLS: usize = 500;
 /// Sizes of single puts, around the limit up to which they are copied.
 const SIZES: [usize; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
 
@@ -62,32 +65,22 @@ fn speed_of(times: &[Duration]) -> f64 {
     (times.len() * WINDOW * LEN) as f64 / 1e6 / taken.as_secs_f64()
 }
 
-fn timed(call: impl FnOnce() -> Result<()>) -> Result<Duration> {
-    let begin = Instant::now();
-    call()?;
-    Ok(begin.elapsed())
-}
-
 /// MB/s of `rounds` times [`WINDOW`] transfers.
-fn speed(rounds: usize, mut round: impl FnMut(usize) -> Result<()>) -> Result<f64> {
-    let times: Result<Vec<_>> = (0..rounds).map(|number| timed(|| round(number))).collect();
-    Ok(speed_of(&times?))
+fn speed(rounds: usize, round: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut taken = Vec::with_capacity(rounds);
+    times(rounds, round, &mut taken)?;
+    Ok(speed_of(&taken))
 }
 
-/// As [`speed`], and that of as many writes by verbs. The rounds take turns: a machine that changes
-/// its speed changes it for both.
+/// As [`speed`], and that of as many writes by verbs, in turns.
 fn beside_raw(
     rounds: usize,
-    mut round: impl FnMut(usize) -> Result<()>,
+    round: impl FnMut() -> Result<()>,
     raw: &RawWrites,
 ) -> Result<[f64; 2]> {
     let len = u32::try_from(LEN)?;
-    let [mut ours, mut theirs] = [Vec::new(), Vec::new()];
-    for number in 0..rounds {
-        ours.push(timed(|| round(number))?);
-        theirs.push(timed(|| raw.write_many(WINDOW, len))?);
-    }
-    Ok([speed_of(&ours), speed_of(&theirs)])
+    let both = in_turns((rounds, 1), round, || raw.write_many(WINDOW, len))?;
+    Ok(both.map(|taken| speed_of(&taken)))
 }
 
 fn puts(client: &Client<Seq>, from: &[u8]) -> Result<()> {
@@ -118,11 +111,12 @@ fn floods(
     const ALL: usize = WINDOW * LEN;
     let mut lines = String::new();
     let mut say = |key: &str, value: f64| lines.push_str(&format!("{key} {value:.2}\n"));
-    let inside = |_| puts(client, own.bytes(LEN, ALL));
     let fresh = vec![1_u8; rounds * ALL];
-    let part = |number: usize| number * ALL..(number + 1) * ALL;
-    let outside = |number: usize| puts(client, &fresh[part(number)]);
-    say("first_put_mbps", speed(rounds, outside)?);
+    // Each pass takes every part once.
+    let mut parts = fresh.chunks(ALL).cycle();
+    let mut outside = || puts(client, parts.next().unwrap_or_default());
+    say("first_put_mbps", speed(rounds, &mut outside)?);
+    let inside = || puts(client, own.bytes(LEN, ALL));
     if let Some(raw) = raw {
         let [ours, theirs] = beside_raw(rounds, inside, raw)?;
         say("in_put_mbps", ours);
@@ -134,10 +128,12 @@ fn floods(
         say("in_put_mbps", speed(rounds, inside)?);
         say("out_put_mbps", speed(rounds, outside)?);
     }
-    say("in_get_mbps", speed(rounds, |_| gets(client, own.bytes_mut(LEN, ALL)))?);
+    say("in_get_mbps", speed(rounds, || gets(client, own.bytes_mut(LEN, ALL)))?);
     let mut fresh = vec![2_u8; rounds * ALL];
-    say("first_get_mbps", speed(rounds, |number| gets(client, &mut fresh[part(number)]))?);
-    say("out_get_mbps", speed(rounds, |number| gets(client, &mut fresh[part(number)]))?);
+    for key in ["first_get_mbps", "out_get_mbps"] {
+        let mut parts = fresh.chunks_mut(ALL);
+        say(key, speed(rounds, || gets(client, parts.next().unwrap_or_default()))?);
+    }
     Ok(lines)
 }
 
@@ -147,24 +143,14 @@ fn single_transfers(client: &Client<Seq>, own: &mut Arena) -> Result<String> {
     let mut fresh = vec![2_u8; WINDOW * LEN];
     for size in SIZES {
         let kib = size >> 10;
-        let put = |from: &[u8]| single(|| Ok(client.put(Rank(1), 0, black_box(from))?));
+        let put = |from: &[u8]| typical(CALLS, || Ok(client.put(Rank(1), 0, black_box(from))?));
         say(&format!("in_put_{kib}K_us"), put(own.bytes(LEN, size))?);
         say(&format!("out_put_{kib}K_us"), put(&fresh[..size])?);
-        let get = |into: &mut [u8]| single(|| Ok(client.get(Rank(1), 0, black_box(&mut *into))?));
+        let get = |into: &mut [u8]| {
+            typical(CALLS, || Ok(client.get(Rank(1), 0, black_box(&mut *into))?))
+        };
         say(&format!("in_get_{kib}K_us"), get(own.bytes_mut(LEN, size))?);
         say(&format!("out_get_{kib}K_us"), get(&mut fresh[..size])?);
     }
     Ok(lines)
-}
-
-/// Median of the times of calls, microseconds.
-fn single(mut call: impl FnMut() -> Result<()>) -> Result<f64> {
-    let mut times = Vec::new();
-    for _ in 0..500 {
-        let begin = Instant::now();
-        call()?;
-        times.push(begin.elapsed());
-    }
-    times.sort_unstable();
-    Ok(times.get(250).ok_or("no times")?.as_secs_f64() * 1e6)
 }
