@@ -1,9 +1,9 @@
 //! Provider: client of the node agent that started this rank.
 //!
 //! The rank inherits one end of a `SOCK_SEQPACKET` pair; one packet is one [`Frame`]. Descriptors
-//! (node memory, results, host memory) come along as `SCM_RIGHTS`. The client never sleeps longer
-//! than [`SLICE`](settings::deadlines::bootstrap::SLICE) without looking at the exit decision in
-//! the node memory.
+//! (node memory, results, host memory) come along as `SCM_RIGHTS`. Once it has the
+//! node memory, the client never sleeps longer than [`Wait::slice`] says without looking at the exit
+//! decision there.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -134,7 +134,10 @@ mod tests {
             Error::Deadline { during: "barrier", deadline: "bootstrap.call", .. }
         ));
         assert_eq!(Wait::new("barrier", CALL).slice().ok(), Some(BLIND));
-        assert!(Wait::new("fini", FINI).slice().is_ok_and(|slice| slice <= FINI.limit));
+        let bounded = Wait::new("fini", FINI);
+        assert!(bounded.slice().is_ok_and(|slice| slice > SLICE.limit && slice <= FINI.limit));
+        let page = page_of(1);
+        assert!(bounded.with(&page).slice().is_ok_and(|slice| slice == SLICE.limit));
     }
 
     #[test]

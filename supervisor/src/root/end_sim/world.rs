@@ -17,8 +17,8 @@ use crate::tree::message::{Down, HostCommand, Loss, Up, encode};
 pub(super) type Time = u64;
 
 pub(super) const MS: Time = 1_000_000;
-/// One way over a link, work for each message and for each of its bytes: as for collective calls (`scripts/bench --ssh
-/// ssh-hop`: 170 µs for a message, 10.6 ns for a byte).
+/// One way over a link, work for each message and for each of its bytes: as for collective calls
+/// (`scripts/bench --ssh ssh-hop`: 170 µs for a message, 10.6 ns for a byte).
 pub(super) const LATENCY: Time = MS * 15 / 100;
 pub(super) const WORK: Time = MS / 50;
 const BYTE: Time = 10;
