@@ -97,11 +97,20 @@ impl RawWrites {
     /// Writes what follows the first `len` bytes of the memory to its beginning, in `count` (at most
     /// 16) requests of `len` bytes that are under way together, and waits for the last.
     pub fn write_many(&self, count: usize, len: u32) -> Result<()> {
-        let operation = Operation::Write { remote: self.remote, rkey: self.region.rkey() };
+        self.many(Operation::Write { remote: self.remote, rkey: self.region.rkey() }, count, len)
+    }
+
+    /// Reads the beginning of the memory into what follows its first `len` bytes; the rest as
+    /// [`Self::write_many`].
+    pub fn read_many(&self, count: usize, len: u32) -> Result<()> {
+        self.many(Operation::Read { remote: self.remote, rkey: self.region.rkey() }, count, len)
+    }
+
+    fn many(&self, operation: Operation, count: usize, len: u32) -> Result<()> {
         for number in 1..=count as u64 {
             let addr = self.remote + number * u64::from(len);
-            let from = [Sge { addr, len, lkey: self.region.lkey() }];
-            self.post(operation, Data::Gather(&from))?;
+            let own = [Sge { addr, len, lkey: self.region.lkey() }];
+            self.post(operation, Data::Gather(&own))?;
         }
         (0..count).try_for_each(|_| self.take())
     }

@@ -1,6 +1,6 @@
 //! What two ranks on different "hosts" reach, beside raw TCP between the same two processes, or
 //! writes by verbs alone, where that is asked for. Usage, on 2 ranks of a job with
-//! `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|medium|put|small|barrier|atomic|quiet PAIRS
+//! `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|medium|put|small|get|barrier|atomic|quiet PAIRS
 //! [COUNT] [tcp|verbs]`
 //!
 //! COUNT is how many round trips, barriers, blocks of 64 KiB or puts of 1 MiB a sample has. Prints
@@ -74,7 +74,7 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let usage =
-        "usage: bench_net short|medium|put|small|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
+        "usage: bench_net short|medium|put|small|get|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
     let (words, beside) = match words.split_last() {
         Some((&beside @ ("tcp" | "verbs"), words)) => (words, Some(beside)),
         _ => (&words[..], None),
@@ -89,6 +89,7 @@ fn main() -> Result<()> {
         "medium" => (medium, 4_000),
         "put" => (put, 200),
         "small" => (small, 2_000),
+        "get" => (get, 2_000),
         "barrier" => (barrier, 2_000),
         "atomic" => (atomic, 2_000),
         "quiet" => (quiet, 2_000),
@@ -424,19 +425,32 @@ fn put(side: &mut Side) -> Result<()> {
     Ok(())
 }
 
+/// Where the peer's word of puts and gets of 8 bytes is.
+const PLACE: u64 = 64;
+
+fn get_word(side: &Side) -> Result<()> {
+    let mut word = [0; 8];
+    side.client.get(Rank(1), PLACE, &mut word)?;
+    black_box(word);
+    Ok(())
+}
+
+/// Gets of 8 bytes and nothing else, for a program that another one takes turns with.
+fn get(side: &mut Side) -> Result<()> {
+    for pair in 0..=side.pairs {
+        let value = side.against_peer(|| typical(side.count, || get_word(side)))?;
+        side.tell(pair, &[("get8_turns_us", value)]);
+    }
+    Ok(())
+}
+
 /// Puts and gets of 8 bytes, each complete before the next; puts that are seen and answered.
 fn small(side: &mut Side) -> Result<()> {
-    const PLACE: u64 = 64;
     let word = 7_u64.to_ne_bytes();
     let mut trips = 0;
     for pair in 0..=side.pairs {
         let put = || Ok(side.client.put(Rank(1), PLACE, black_box(&word))?);
-        let get = || {
-            let mut word = [0; 8];
-            side.client.get(Rank(1), PLACE, &mut word)?;
-            black_box(word);
-            Ok(())
-        };
+        let get = || get_word(side);
         let mut samples = Vec::new();
         if let Some(raw) = &side.verbs {
             let turns = (side.count.div_ceil(TURN), TURN);

@@ -2,7 +2,7 @@
 //! job with `GASNET_SUPERNODE_MAXSIZE=1`: `bench_outside SAMPLES [COUNT [floods|verbs]]`
 //!
 //! COUNT is how many transfers a sample has; `floods` leaves out single transfers, and so does
-//! `verbs`, which measures writes by verbs alone as well, in turns with ours. Prints `KEY VALUE`
+//! `verbs`, which measures writes and reads by verbs alone as well, in turns with ours. Prints `KEY VALUE`
 //! lines, MB/s of a flood: `in_*` the segment, `out_*` memory that was transferred before, `first_*`
 //! memory that never was (filled before the clock starts), `raw_*` by verbs; and `in_put_SIZE_us`
 //! and so on: microseconds of a put or get of that size that waits for its end.
@@ -72,14 +72,13 @@ fn speed(rounds: usize, round: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(speed_of(&taken))
 }
 
-/// As [`speed`], and that of as many writes by verbs, in turns.
+/// As [`speed`], and that of as many by verbs, in turns.
 fn beside_raw(
     rounds: usize,
     round: impl FnMut() -> Result<()>,
-    raw: &RawWrites,
+    by_verbs: impl FnMut() -> Result<()>,
 ) -> Result<[f64; 2]> {
-    let len = u32::try_from(LEN)?;
-    let both = in_turns((rounds, 1), round, || raw.write_many(WINDOW, len))?;
+    let both = in_turns((rounds, 1), round, by_verbs)?;
     Ok(both.map(|taken| speed_of(&taken)))
 }
 
@@ -117,18 +116,27 @@ fn floods(
     let mut outside = || puts(client, parts.next().unwrap_or_default());
     say("first_put_mbps", speed(rounds, &mut outside)?);
     let inside = || puts(client, own.bytes(LEN, ALL));
+    let len = u32::try_from(LEN)?;
     if let Some(raw) = raw {
-        let [ours, theirs] = beside_raw(rounds, inside, raw)?;
+        let write = || raw.write_many(WINDOW, len);
+        let [ours, theirs] = beside_raw(rounds, inside, write)?;
         say("in_put_mbps", ours);
         say("raw_in_mbps", theirs);
-        let [ours, theirs] = beside_raw(rounds, outside, raw)?;
+        let [ours, theirs] = beside_raw(rounds, outside, write)?;
         say("out_put_mbps", ours);
         say("raw_out_mbps", theirs);
     } else {
         say("in_put_mbps", speed(rounds, inside)?);
         say("out_put_mbps", speed(rounds, outside)?);
     }
-    say("in_get_mbps", speed(rounds, || gets(client, own.bytes_mut(LEN, ALL)))?);
+    let inside = || gets(client, own.bytes_mut(LEN, ALL));
+    if let Some(raw) = raw {
+        let [ours, theirs] = beside_raw(rounds, inside, || raw.read_many(WINDOW, len))?;
+        say("in_get_mbps", ours);
+        say("raw_get_mbps", theirs);
+    } else {
+        say("in_get_mbps", speed(rounds, inside)?);
+    }
     let mut fresh = vec![2_u8; rounds * ALL];
     for key in ["first_get_mbps", "out_get_mbps"] {
         let mut parts = fresh.chunks_mut(ALL);

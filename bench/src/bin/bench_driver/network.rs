@@ -233,7 +233,11 @@ fn soft_roce_latencies(samples: &Samples) -> Result<Vec<Row>> {
             ["get8_us", "raw_read_us"],
             1.15,
         )?,
-        row("get of 8 B on Soft-RoCE, ib_read_lat of 8 bytes", ["get8_us", "read_lat_us"], 1.15)?,
+        row(
+            "get of 8 B on Soft-RoCE, ib_read_lat of 8 bytes that takes turns",
+            ["get8_turns_us", "read_lat_turns_us"],
+            1.15,
+        )?,
     ])
 }
 
@@ -254,6 +258,13 @@ fn soft_roce_floods(samples: &Samples) -> Result<Vec<Row>> {
         let keys = [keys[0].as_str(), keys[1].as_str()];
         rows.push(Row::paired(&figure, samples, keys, "MB/s", Target::AtLeast(*least))?);
     }
+    rows.push(Row::paired(
+        "get of 1 MB flood on Soft-RoCE, in the segment, reads of 1 MB by verbs that take turns",
+        samples,
+        ["in_get_mbps", "raw_get_mbps"],
+        "MB/s",
+        Target::AtLeast(PLACES[0].2),
+    )?);
     for (operation, perftest) in [("put", "write"), ("get", "read")] {
         for (key, place, least) in PLACES {
             let figure = format!(
@@ -327,7 +338,7 @@ pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
          medians of a series (`typical` of perftest), bandwidths averages of one. A put that is \
          complete is timed to its acknowledgement, as is the write by verbs, whose program is bench/src/raw_writes.rs and runs in \
          the same process and takes turns with ours, 50 operations or 8 MB each: the emulated machine has two speeds \
-         and changes between them, so what another process takes seconds before (perftest) may be of the other one; \
+         and changes between them, so what another process takes seconds before (perftest) may be of the other one; gets and ib_read_lat take turns of 50 ms, one of both stopped; \
          a put that is seen is half of a round trip of two puts, each polled for in memory, as ib_write_lat \
          takes its writes. Floods have 8 transfers under way, and so has perftest."
             .to_owned(),

@@ -36,6 +36,36 @@ perftest() {
     wait "$server"
 }
 
+# Gets of ours and reads of perftest by turns of 50 ms: both programs run, and one of them is stopped. Medians do not see the
+# gaps. Ours begins, so that its start is no part of a turn; of its series the median counts.
+gets_in_turns() { # gets_in_turns SERIES READS
+    local job rank perftest pause=/tmp/pause
+    [ -p $pause ] || mkfifo $pause
+    rm -f /tmp/rank /tmp/gets
+    # shellcheck disable=SC2016
+    "$programs/gasnetrun_ibv" -n 2 -c 1 sh -c '[ "$GASNETRUN_RANK" = 1 ] || echo $$ >/tmp/rank; exec "$0" "$@"' \
+        "$programs/bench_net" get "$1" 2000 >/tmp/gets &
+    job=$!
+    until [ -s /tmp/gets ]; do read -rt 0.05 <>$pause; done
+    rank=$(cat /tmp/rank)
+    kill -STOP "$rank"
+    perftest read_lat_turns_us 5 1 ib_read_lat -s 8 -n "$2" >/tmp/reads &
+    until perftest=$(pgrep -f '^ib_read_lat .* 10.77.0.1$'); do read -rt 0.05 <>$pause; done
+    while kill -0 "$perftest" 2>/dev/null && kill -0 "$rank" 2>/dev/null; do
+        read -rt 0.05 <>$pause
+        kill -STOP "$perftest" 2>/dev/null
+        kill -CONT "$rank" 2>/dev/null
+        read -rt 0.05 <>$pause
+        kill -STOP "$rank" 2>/dev/null
+        kill -CONT "$perftest" 2>/dev/null
+    done
+    kill -CONT "$rank" "$perftest" 2>/dev/null
+    wait "$job" || exit 1
+    wait || exit 1
+    cat /tmp/reads
+    sort -nk2 /tmp/gets | awk '{ line[NR] = $0 } END { print line[int((NR + 1) / 2)] }'
+}
+
 # System calls of rank 0 for each of COUNT round trips: those of jobs with 2 x COUNT less those of jobs with COUNT.
 system_calls() { # system_calls COUNT
     local trips counted=()
@@ -60,8 +90,8 @@ for ((pair = 0; pair < latencies; pair++)); do
     perftest atomic_lat_us 5 1 ib_atomic_lat -A FETCH_AND_ADD -n 2000
     ours atomic 1000 | grep fetch_add
     perftest write_lat_us 5 1 ib_write_lat -s 8 -n 2000
-    perftest read_lat_us 5 1 ib_read_lat -s 8 -n 2000
     ours small 1000 verbs
+    gets_in_turns 12 20000
 done
 for ((pair = 0; pair < pairs; pair++)); do
     for kind in RDMADISSEM AMDISSEM; do
