@@ -9,8 +9,8 @@
 //!   when the end of the job is decided. Every poll of the conduit loads it: that is how a
 //!   non-collective exit reaches ranks in milliseconds;
 //! * one [`RankSlot`] per local rank: a **doorbell** (futex) that every blocking wait of the rank
-//!   sleeps on, and the acknowledgement that makes sure that the user's SIGQUIT handler runs
-//!   exactly once;
+//!   sleeps on, the acknowledgement that makes sure that the user's SIGQUIT handler runs exactly
+//!   once, and what the rank shows to those who watch the job ([`Activity`]);
 //! * the host map: the local ranks in order, and the host of every rank of the job. Once per host,
 //!   not per rank.
 //!
@@ -29,10 +29,11 @@ pub use collectives::{Published, ShmCollectives, SlotRef};
 use crate::memfd;
 use crate::rank::{HostId, Rank, RankInfo};
 use crate::sys::{self, Mapping, SharedMap};
+use crate::trace::Cause;
 
 const NODE_SHM_MAGIC: u64 = 0x4741_534e_4554_5047;
 /// Version of the layout; agent and rank must agree.
-pub const NODE_SHM_VERSION: u32 = 4;
+pub const NODE_SHM_VERSION: u32 = 5;
 
 /// Fixed part of the page.
 #[repr(C, align(128))]
@@ -64,6 +65,29 @@ pub struct RankSlot {
     /// [`LEFT`] when the rank has said its farewell, the code of its end when it dies of a signal
     /// that its handler saw; only where there is no agent to hear it.
     left: AtomicU32,
+    shown: Shown,
+}
+
+/// What a rank shows to those who watch the job. On a line of its own, because senders read the
+/// rank's other words with each message.
+#[derive(Default)]
+#[repr(C, align(128))]
+struct Shown {
+    /// Messages that it has taken.
+    messages: AtomicU64,
+    /// What its last sleep in the library is or was for, plus 1.
+    waits_for: AtomicU32,
+}
+
+/// What a rank does, as far as its library shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Messages that it has taken since its start. Where several threads poll, a few may be missing.
+    pub messages: u64,
+    /// What it sleeps for inside the library; `None` while it does not sleep there.
+    pub waits_for: Option<Cause>,
+    /// It sleeps inside the library.
+    pub sleeps: bool,
 }
 
 /// See [`RankSlot`]; no code of a death by signal.
@@ -447,6 +471,32 @@ impl RankSlot {
         self.ack
             .compare_exchange(Ack::None as u32, by as u32, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
+    }
+
+    /// The rank has taken so many messages more. Only the rank itself calls it.
+    #[inline(always)]
+    pub fn took_messages(&self, count: usize) {
+        // No locked instruction on the way of a message.
+        let before = self.shown.messages.load(Ordering::Relaxed);
+        self.shown.messages.store(before.wrapping_add(count as u64), Ordering::Relaxed);
+    }
+
+    /// What the next [`RankSlot::sleep`] is for.
+    pub fn show_wait(&self, cause: Cause) {
+        self.shown.waits_for.store(u32::from(cause as u8) + 1, Ordering::Relaxed);
+    }
+
+    /// What the rank does, for those who watch the job.
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        let sleeps = self.sleeping.load(Ordering::Relaxed) != 0;
+        let cause = self.shown.waits_for.load(Ordering::Relaxed).checked_sub(1);
+        let cause = cause.and_then(|number| Cause::ALL.get(number as usize).copied());
+        Activity {
+            messages: self.shown.messages.load(Ordering::Relaxed),
+            waits_for: cause.filter(|_| sleeps),
+            sleeps,
+        }
     }
 
     /// Who has the task.

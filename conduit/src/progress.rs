@@ -73,9 +73,12 @@ impl RankContext {
         let shm = self.shm();
         let queued = if shm.memory.queued() { self.poll_queues::<M>() } else { 0 };
         let count = queued + shm.drain_all_lanes::<M>(&ShmReceiver::<M>::new(self));
-        if M::THREADED && count > 0 {
-            // What the handlers did may be what another thread of this rank sleeps for.
-            shm.wake_own();
+        if count > 0 {
+            shm.slot().took_messages(count);
+            if M::THREADED {
+                // What the handlers did may be what another thread of this rank sleeps for.
+                shm.wake_own();
+            }
         }
         count
     }
@@ -156,7 +159,10 @@ impl RankContext {
             match net.poll_recv::<M, _>(&receiver) {
                 None | Some(Ok(0)) => {}
                 // Only the library's own messages have consequences.
-                Some(Ok(count)) if !receiver.has_internal() => return Ok(count),
+                Some(Ok(count)) if !receiver.has_internal() => {
+                    self.shm().slot().took_messages(count);
+                    return Ok(count);
+                }
                 polled => return self.after_poll(&receiver, polled),
             }
         }
@@ -176,6 +182,9 @@ impl RankContext {
             Some(Ok(count)) => count,
             Some(Err(error)) => self.failed_poll(error)?,
         };
+        if count > 0 {
+            self.shm().slot().took_messages(count);
+        }
         Ok(count + self.deliver_exit_inbox() + self.drive_barriers())
     }
 

@@ -168,6 +168,7 @@ impl Waiter {
         let armed = self.armed;
         context.want_messages();
         context.want_operand();
+        context.shm().slot().show_wait(self.cause);
         context.sleep(self.slice, || {
             armed.is_some_and(|rung| context.shm().slot().rung() != rung) || ready()
         });

@@ -16,8 +16,23 @@ _gasnetrun_ibv() {
             ",$1")
                 cmd="gasnetrun_ibv"
                 ;;
+            gasnetrun_ibv,attach)
+                cmd="gasnetrun_ibv__subcmd__attach"
+                ;;
             gasnetrun_ibv,doctor)
                 cmd="gasnetrun_ibv__subcmd__doctor"
+                ;;
+            gasnetrun_ibv,kill)
+                cmd="gasnetrun_ibv__subcmd__kill"
+                ;;
+            gasnetrun_ibv,ps)
+                cmd="gasnetrun_ibv__subcmd__ps"
+                ;;
+            gasnetrun_ibv,stacks)
+                cmd="gasnetrun_ibv__subcmd__stacks"
+                ;;
+            gasnetrun_ibv,top)
+                cmd="gasnetrun_ibv__subcmd__top"
                 ;;
             *)
                 ;;
@@ -26,7 +41,7 @@ _gasnetrun_ibv() {
 
     case "${cmd}" in
         gasnetrun_ibv)
-            opts="-n -N -c -E -v -t -k -h -V --hosts --hostfile --map --spawner --wdir --timeout --start-timeout --stage --stdin --tag-output --timestamp-output --output-dir --report --trace --stats --progress --print-settings --completions --man --help --version doctor"
+            opts="-n -N -c -E -v -t -k -h -V --hosts --hostfile --map --spawner --wdir --timeout --stall-timeout --start-timeout --stage --stdin --tag-output --timestamp-output --output-dir --report --trace --stats --progress --print-settings --completions --man --help --version doctor ps top stacks kill attach"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -97,6 +112,10 @@ _gasnetrun_ibv() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --stall-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --start-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -161,6 +180,24 @@ _gasnetrun_ibv() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gasnetrun_ibv__subcmd__attach)
+            opts="-h --debugger --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --debugger)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gasnetrun_ibv__subcmd__doctor)
             opts="-h -V --hosts --hostfile --stage --start-timeout --report --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -208,6 +245,74 @@ _gasnetrun_ibv() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
                     fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gasnetrun_ibv__subcmd__kill)
+            opts="-s -h --signal --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --signal)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gasnetrun_ibv__subcmd__ps)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gasnetrun_ibv__subcmd__stacks)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gasnetrun_ibv__subcmd__top)
+            opts="-h --once --interval --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_gasnetrun_ibv_global_optspecs
-    string join \n n= N= hosts= hostfile= map= c= E= spawner= wdir= timeout= start-timeout= stage= stdin= tag-output timestamp-output output-dir= report= trace= stats progress= v t k print-settings completions= man h/help V/version
+    string join \n n= N= hosts= hostfile= map= c= E= spawner= wdir= timeout= stall-timeout= start-timeout= stage= stdin= tag-output timestamp-output output-dir= report= trace= stats progress= v t k print-settings completions= man h/help V/version
 end
 
 function __fish_gasnetrun_ibv_needs_command
@@ -34,6 +34,7 @@ complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s E -d 'Varia
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l spawner -d 'How ranks are started: ssh, mpi or pmi; overrides GASNET_IBV_SPAWNER; also -spawner=NAME' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l wdir -d 'Working directory of the ranks (default: the launcher\'s own)' -r -f -a "(__fish_complete_directories)"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l timeout -d 'End the job with code 124 after this time: seconds, or a number followed by s, m or h' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stall-timeout -d 'Say once where the ranks are when all of them have waited for this time, and no message has come; same form as --timeout' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l start-timeout -d 'Give up when not every host is ready after this time (default: 2 minutes); same form as --timeout' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stage -d 'When the program, and this launcher as agent, are copied to other hosts' -r -f -a "auto\t'When they are missing there, or others'
 never\t'Never'
@@ -62,6 +63,11 @@ complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l man -d 'Pri
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s V -l version -d 'Print version'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -f -a "doctor" -d 'Runs every launch step on the hosts without starting ranks, and says what to repair'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -f -a "ps" -d 'Lists this user\'s jobs on this machine'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -f -a "top" -d 'Shows what the ranks of a job do: state, processor, memory, messages per second'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -f -a "stacks" -d 'Shows where the ranks of a job are in their program, equal stacks together'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -f -a "kill" -d 'Sends the ranks of a job a signal, as if its launcher had got it'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -f -a "attach" -d 'Runs a debugger for a rank of a job'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -l hosts -d 'Hosts between commas or blanks, as in n1,me@n2,n[3-6]; overrides all environment variables' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -l hostfile -d 'File with one host per line; overrides all environment variables' -r -F
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -l stage -d 'Whether this launcher\'s program is sent to hosts that lack it, as for a job' -r -f -a "auto\t'When they are missing there, or others'
@@ -71,3 +77,14 @@ complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -l s
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -l report -d 'Also write what was found to this file, as JSON' -r -F
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand doctor" -s V -l version -d 'Print version'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand ps" -l json -d 'Print JSON, a line per job'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand ps" -s h -l help -d 'Print help'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand top" -l interval -d 'Time between two pictures: seconds, or a number followed by s, m or h' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand top" -l once -d 'Print one picture and end'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand stacks" -l json -d 'Print JSON, a line per rank'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand stacks" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand kill" -s s -l signal -d 'The signal: a name or a number' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand kill" -s h -l help -d 'Print help'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand attach" -l debugger -d 'The debugger; it gets -p and the process' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand attach" -s h -l help -d 'Print help'

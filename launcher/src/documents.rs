@@ -2,6 +2,7 @@
 
 use std::io;
 
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
@@ -10,12 +11,13 @@ use spawner_pmi::launch::template::ESCAPES;
 use crate::doctor;
 use crate::exit_code;
 use crate::flags::command;
+use crate::watch;
 
 /// The completion script of a shell.
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let mut text = Vec::new();
-    let mut table = command().subcommand(doctor::command());
+    let mut table = command().subcommand(doctor::command()).subcommands(watch::commands());
     clap_complete::generate(shell, &mut table, "gasnetrun_ibv", &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -71,7 +73,8 @@ fn section(text: &str) -> Roff {
                 roff.control("PP", []);
                 roff.text(marked("*gasnetrun_ibv doctor* [_options_] [_host ..._]"));
             }
-            "@options" => doctor_options(&mut roff),
+            "@options" => options(&mut roff, &doctor::command()),
+            "@watch" => watch::commands().iter().for_each(|command| watched(&mut roff, command)),
             "@checks" => {
                 doctor::CHECKS.iter().for_each(|(name, text)| entry(&mut roff, name, text))
             }
@@ -115,8 +118,24 @@ fn entry(roff: &mut Roff, name: &str, text: &str) {
     roff.text([roman(text)]);
 }
 
-fn doctor_options(roff: &mut Roff) {
-    for arg in doctor::command().get_arguments().filter(|arg| !arg.is_positional()) {
+/// One way to watch a job, with its options.
+fn watched(roff: &mut Roff, command: &Command) {
+    let words = command.get_arguments().filter(|arg| arg.is_positional()).filter_map(|arg| {
+        let name = arg.get_value_names()?.first()?;
+        Some(if arg.is_required_set() { format!(" _{name}_") } else { format!(" [_{name}_]") })
+    });
+    let words: String = words.collect();
+    roff.control("TP", []);
+    roff.text(marked(&format!("*gasnetrun_ibv {}* [_options_]{words}", command.get_name())));
+    let about = command.get_long_about().or_else(|| command.get_about());
+    roff.text([roman(about.map(ToString::to_string).unwrap_or_default().replace('\n', " "))]);
+    roff.control("RS", []);
+    options(roff, command);
+    roff.control("RE", []);
+}
+
+fn options(roff: &mut Roff, command: &Command) {
+    for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
         let Some(long) = arg.get_long() else { continue };
         let value = arg.get_value_names().and_then(|names| names.first());
         roff.control("TP", []);
@@ -243,6 +262,17 @@ It checks:
 
 @checks
 
+# WATCHING JOBS
+Where a launcher runs, its user can look at the job, from any terminal. The state of a rank is not
+started, starting (it has not opened the bootstrap), computing, sleeping (in a system call of its
+own), in barrier, in collective, waits for … (inside the library), stopped, exiting or ended. A job
+is named by JOB: its name as ps shows it, the beginning of that, or the process of its launcher.
+
+@watch
+
+The sockets of the jobs are in XDG_RUNTIME_DIR/gasnetrun, else in TMPDIR/gasnetrun-UID/jobs; only
+their user can open them.
+
 # ENVIRONMENT OF A RANK
 Ranks on this host get the whole environment of the launcher. Ranks on other hosts get what a login
 there sets, and on top of that all variables whose names begin with GASNET_, MLX4_ or MLX5_, except
@@ -271,6 +301,7 @@ killed it. The launcher's own codes:
 - gasnetrun_ibv -n 8 -N 4 --hosts n[1-6] -t ./solver -- Show the map of two ranks on each of n1, n2,
   n3 and n4.
 - gasnetrun_ibv doctor --hosts n[1-6] -- Say what keeps jobs from running on six hosts.
+- gasnetrun_ibv stacks -- Where the ranks of the job that runs here are, equal stacks together.
 - gasnetrun_ibv -n 2 valgrind -q ./solver -- Every rank under valgrind.
 - gasnetrun_ibv -n 8 --tag-output --timeout 10m --report run.json ./solver -- For a script: who
   wrote what, a time limit, and a record of every rank.

@@ -12,6 +12,7 @@ use crate::program::ProgramError;
 use crate::reach::ReachError;
 use crate::settings::SettingsError;
 use crate::spawner::SpawnerError;
+use crate::watch::WatchError;
 
 /// A launch that failed.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,9 @@ pub enum Failure {
     /// The program.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// Jobs that are watched.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
     /// The binding.
     #[error(transparent)]
     Cpus(#[from] CpusError),

@@ -122,6 +122,14 @@ pub struct Flags {
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
     pub timeout: Option<Duration>,
 
+    /// Say once where the ranks are when all of them have waited for this time, and no message has
+    /// come; same form as --timeout
+    ///
+    /// The job goes on. Ranks wait when they sleep inside the library: in a barrier, a collective,
+    /// for a message. On each host eu-stack or gdb looks at them then, as gasnetrun_ibv stacks does.
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
+    pub stall_timeout: Option<Duration>,
+
     /// Give up when not every host is ready after this time (default: 2 minutes); same form as
     /// --timeout
     ///

@@ -117,6 +117,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
             directory: flags.output_dir.as_deref().map(|dir| here.join(dir)),
         },
         timeout: flags.timeout,
+        stall_timeout: flags.stall_timeout,
         exit_bound: checked.exit_bound,
         conduit_program: command.program.is_some(),
         foreign: false,

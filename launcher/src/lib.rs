@@ -6,7 +6,7 @@
 //!                                                                                    └─> progress, summary, report_file
 //! ```
 //!
-//! `main.rs` ties them together; nothing else writes, except events of `tracing` (`settings::log`).
+//! [`watch`] asks jobs that run. `main.rs` ties them together; nothing else writes, except events of `tracing` (`settings::log`).
 //! The job itself is supervised by `supervisor`.
 
 #![forbid(unsafe_code)]
@@ -34,3 +34,4 @@ pub mod slurm;
 pub mod spawner;
 pub mod summary;
 pub mod trace;
+pub mod watch;

@@ -15,7 +15,7 @@ use launcher::progress::Display;
 use launcher::reach::NAME;
 use launcher::report_file::ReportFile;
 use launcher::trace::Tracing;
-use launcher::{doctor, documents, dry_run, summary};
+use launcher::{doctor, documents, dry_run, summary, watch};
 use nix::unistd::AccessFlags;
 use settings::{log, say};
 use supervisor::report::JobReport;
@@ -40,8 +40,14 @@ fn live(started: Instant) -> ExitCode {
     if first == supervisor::doctor::CHECKS_WORD {
         return ExitCode::from(doctor::check_this_host(&words[2..]));
     }
+    if first == supervisor::watch::stacks::WORD {
+        return ExitCode::from(supervisor::watch::stacks::main(&words[2..]));
+    }
+    let shown = |(text, code): (String, u8)| print(&text).map(|()| code);
     let result = if first == doctor::WORD {
-        doctor::main(&words[2..]).and_then(|(text, code)| print(&text).map(|()| code))
+        doctor::main(&words[2..]).and_then(shown)
+    } else if watch::WORDS.contains(&first) {
+        watch::main(&words[1..]).and_then(shown)
     } else {
         let line = command_line::parse(words.iter().skip(1).cloned());
         line.map_err(Failure::from).and_then(|line| act(&line, &words, started))

@@ -9,6 +9,7 @@
 //!   then; a node is the agent of one host; they talk over links (`docs/design/tree.md`).
 //! * `stage`: the job's program on hosts that do not have it.
 //! * [`trace`]: the memory that ranks leave their traces in.
+//! * [`watch`]: questions about a job while it runs.
 //! * [`doctor`]: all steps of a start without a job.
 
 mod agent;
@@ -24,6 +25,7 @@ mod root;
 mod stage;
 pub mod trace;
 pub mod tree;
+pub mod watch;
 
 pub use agent::limits::{LowStack, fit_limits};
 pub use agent::processes::allowed_cpus;

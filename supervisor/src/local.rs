@@ -23,6 +23,7 @@ pub use crate::event_loop::OsError;
 use crate::event_loop::{self, Poller, Ready, Role, Sender, Signals, Token, cannot, ms};
 use crate::plan::{JobPlan, StdinTo};
 use crate::report::{End, JobReport};
+use crate::watch;
 
 /// How far the job has come. Counts of ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -296,6 +297,8 @@ impl<'a> Launcher<'a> {
 
     fn work(mut self) -> Result<JobReport, OsError> {
         event_loop::run(&mut self).map_err(cannot("wait for the node agent"))?;
+        // A supervisor that was killed leaves its socket.
+        watch::place::forget(&self.plan.job_id);
         let done = self.poller.started.elapsed().as_secs_f64();
         let killed = u32::try_from(self.killed.len()).unwrap_or(u32::MAX);
         Ok(match self.report {

@@ -72,6 +72,8 @@ pub struct JobPlan {
     pub output: OutputPlan,
     /// The job's time limit.
     pub timeout: Option<Duration>,
+    /// How long all ranks may wait without a message until that is said; none: it never is.
+    pub stall_timeout: Option<Duration>,
     /// Bound on exit coordination (`GASNET_EXITTIMEOUT` family).
     pub exit_bound: Duration,
     /// Whether the program carries the conduit's identification string; decides the wording of

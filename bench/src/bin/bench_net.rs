@@ -73,8 +73,7 @@ struct Side {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let usage =
-        "usage: bench_net short|medium|put|small|get|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
+    let usage = "usage: bench_net short|medium|put|small|get|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
     let (words, beside) = match words.split_last() {
         Some((&beside @ ("tcp" | "verbs"), words)) => (words, Some(beside)),
         _ => (&words[..], None),

@@ -6,7 +6,9 @@ macro_rules! named {
         $($(#[$doc:meta])* $Name:ident = $text:literal;)*
     }) => {
         $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+        )]
         #[repr($repr)]
         pub enum $Type { $($(#[$doc])* $Name,)* }
 

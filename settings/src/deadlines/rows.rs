@@ -48,6 +48,23 @@ deadlines! {
              is decided.";
     }
 
+    /// Jobs that are watched (`gasnetrun_ibv ps` and so on).
+    watch {
+        LOOK = "watch.look", secs(5),
+            "A job that is asked what its ranks do waits for its hosts; those that did not answer \
+             are named.";
+        STACKS = "watch.stacks", secs(60),
+            "The same for where its ranks are, which takes a debugger for each.";
+        DEBUGGER = "watch.debugger", secs(15),
+            "One debugger looks at one rank; then it is killed.";
+        CLIENT = "watch.client", secs(30),
+            "A job waits for the rest of a question, or for who asked to take the answer.";
+        ANSWER = "watch.answer", secs(90),
+            "Who asks a job waits for its answer.";
+        CONNECT = "watch.connect", secs(2),
+            "Who asks a job waits until it takes the question.";
+    }
+
     /// The supervisor of a host's ranks.
     agent {
         HOST_MISSED = "host.missed", secs(4),

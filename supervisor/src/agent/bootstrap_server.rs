@@ -15,7 +15,7 @@ use bootstrap::collective::{
     Action as Answer, Branch, Bytes, Collective, Down, Node, ProtocolError, To, Up,
 };
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
-use bootstrap::node_shm::{Ack, ExitDecision, NodeShm, NodeShmSpec, ShmCollectives};
+use bootstrap::node_shm::{Ack, Activity, ExitDecision, NodeShm, NodeShmSpec, ShmCollectives};
 use bootstrap::sys::send_packet;
 use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::Pid;
@@ -171,6 +171,12 @@ impl BootstrapServer {
     }
 
     /// The process that acts for `rank`: the one that said `Hello`, else the one that was started.
+    /// What a rank shows of itself in the node memory.
+    pub(crate) fn activity(&self, rank: u32) -> Activity {
+        let page = self.page.as_ref().filter(|page| rank < page.locals());
+        page.map(|page| page.slot(rank).activity()).unwrap_or_default()
+    }
+
     pub(crate) fn speaker(&self, rank: u32) -> Option<i32> {
         self.peers.get(rank as usize).map(|peer| peer.speaker.unwrap_or(peer.pid))
     }

@@ -20,12 +20,18 @@ use super::output::Output;
 use super::record::Record;
 use super::standard::is_terminal;
 use super::{processes, sys};
-use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, cannot, ms};
+use crate::event_loop::{self, OsError, Poller, Ready, Role, Sender, Signals, Token, cannot, ms};
 use crate::local::{Channel, Message, Origin};
 use crate::plan::JobPlan;
 use crate::report::{HostRecord, JobReport};
 use crate::trace::ClockSample;
+use crate::watch::questions::{Seen, Subject};
+use crate::watch::server::{OURSELVES, Wanted, Watch, job_view};
+use crate::watch::stacks::Looks;
+use crate::watch::{Answer, JobView};
 
+/// Number of the only host.
+const HERE: u32 = 0;
 /// Milliseconds between two progress messages.
 const PROGRESS_EVERY: u64 = 50;
 
@@ -61,6 +67,7 @@ pub(crate) struct Control<'a> {
     told: [u32; 3],
     told_at: u64,
     commands: Vec<Command>,
+    pub(crate) watch: Watch,
 }
 
 impl<'a> Control<'a> {
@@ -69,6 +76,7 @@ impl<'a> Control<'a> {
         let poller = Poller::new(started).map_err(cannot("make an epoll set"))?;
         let signals = processes::supervise(&poller)?;
         poller.add_read(&channel, Token::Control).map_err(cannot("watch the launcher"))?;
+        let watch = Watch::open(&poller, &plan.job_id, plan.stall_timeout.map(ms));
         let timeout_at = plan.timeout.map(|limit| poller.now().saturating_add(ms(limit)));
         let rules = Rules { exit_bound: ms(plan.exit_bound), timeout_at };
         Ok(Self {
@@ -86,7 +94,35 @@ impl<'a> Control<'a> {
             told: [0; 3],
             told_at: 0,
             commands: Vec::new(),
+            watch,
         })
+    }
+
+    /// Names of the job's hosts, by number.
+    fn host_names(&self) -> Vec<String> {
+        if self.plan.map.is_here_only() {
+            return vec![self.plan.host.clone()];
+        }
+        self.plan.map.hosts.iter().map(|host| host.name.clone()).collect()
+    }
+
+    fn view(&self) -> JobView {
+        let (plan, whole) = (self.plan, (&self.machine, &self.record));
+        let (seconds, hosts) = (self.elapsed(), self.host_names());
+        job_view(&plan.job_id, self.launcher, &plan.argv, seconds, whole, &hosts)
+    }
+
+    /// Answers those who watch the job, as far as that is possible now. What the hosts are to be asked for the job itself.
+    fn step_watch(&mut self) -> Option<Subject> {
+        if !self.watch.is_due() {
+            return None;
+        }
+        let hosts = self.host_names();
+        let (said, more) = self.watch.step(&self.machine, &self.record, &hosts);
+        for line in said {
+            self.output.message(&line);
+        }
+        more.or_else(|| self.watch.own_question())
     }
 
     /// Seconds since the launcher began.
@@ -104,6 +140,9 @@ impl<'a> Control<'a> {
 
     /// Makes the directory for output; why not, if so.
     pub(crate) fn make_directory(&mut self) -> Result<(), String> {
+        if let Some(problem) = self.watch.problem.take() {
+            self.say(1, || format!("nobody can watch this job: {problem}"));
+        }
         self.record.phases.prepare = self.elapsed();
         let made = self.output.make_directory();
         made.map_err(|(path, error)| {
@@ -115,7 +154,10 @@ impl<'a> Control<'a> {
         let feed = self.feed.as_ref().and_then(|feed| feed.parked);
         let told = (self.told != self.record.counts).then(|| self.told_at + PROGRESS_EVERY);
         let prompt = self.output.prompt_in().map(|left| self.poller.now().saturating_add(left));
-        [self.machine.deadline(), feed, told, prompt].into_iter().flatten().min()
+        [self.machine.deadline(), feed, told, prompt, self.watch.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Tells the launcher's process how far the job has come when that has changed, not too often
@@ -176,6 +218,34 @@ pub(crate) trait Supervise<'a>: Role {
     fn act(&mut self, command: Command);
     /// Nothing more is read from standard input.
     fn close_input(&mut self);
+    /// Has the hosts of the job look at their ranks, for a program that watches the job.
+    fn look(&mut self, client: u32, subject: Subject);
+
+    /// Answers those who watch the job, and looks whether it makes progress.
+    fn watch(&mut self) {
+        if let Some(subject) = self.control().step_watch() {
+            self.look(OURSELVES, subject);
+        }
+    }
+
+    /// Something happened at the socket of those who watch the job.
+    fn serve_watch(&mut self, ready: Ready) {
+        let Token::Watcher(id) = ready.token else { return self.control().watch.accept() };
+        match self.control().watch.serve(id, ready.readable) {
+            None => {}
+            Some(Wanted::Job { client }) => {
+                let control = self.control();
+                let view = control.view();
+                control.watch.answer(client, &Answer::Job(view));
+            }
+            Some(Wanted::Signal { number, from }) => {
+                let senders = &mut self.control().record.senders;
+                senders.entry(number).or_insert_with(|| Sender::new(from));
+                self.event(Event::Signal(number));
+            }
+            Some(Wanted::Hosts { client, subject }) => self.look(client, subject),
+        }
+    }
 
     /// One event through the machine, and everything that follows from it.
     fn event(&mut self, event: Event) {
@@ -279,6 +349,7 @@ struct OneHost<'a> {
     /// Set once the machine has finished.
     draining: Option<Draining>,
     over: bool,
+    looks: Looks,
 }
 
 impl<'a> OneHost<'a> {
@@ -289,7 +360,7 @@ impl<'a> OneHost<'a> {
         let calls = Collective::new(plan.size);
         let boot = BootstrapServer::new(&control.poller, share, calls);
         let ranks = LocalRanks::new(plan, boot, !is_terminal(0));
-        Ok(Self { control, mask, ranks, draining: None, over: false })
+        Ok(Self { control, mask, ranks, draining: None, over: false, looks: Looks::default() })
     }
 
     fn work(mut self) -> Result<(), OsError> {
@@ -396,6 +467,9 @@ impl Role for OneHost<'_> {
             None => self.control.deadline(),
             Some(draining) => (!self.ranks.capture.is_over()).then_some(draining.give_up),
         }
+        .into_iter()
+        .chain([self.control.watch.deadline(), self.looks.deadline()].into_iter().flatten())
+        .min()
     }
 
     fn serve(&mut self, ready: Ready) {
@@ -407,6 +481,8 @@ impl Role for OneHost<'_> {
             }
             Token::Control => self.hear_launcher(),
             Token::Sink(number) => self.control.output.writable(number),
+            Token::Watch | Token::Watcher(_) => self.serve_watch(ready),
+            Token::Stacks(_) => self.looks.readable(),
             _ => {
                 self.ranks.serve(ready, &mut self.control.output);
                 self.control.output.settle();
@@ -418,6 +494,10 @@ impl Role for OneHost<'_> {
     fn settle(&mut self) {
         self.control.output.show_prompt();
         self.ranks.capture.settle(&mut self.control.output);
+        for (number, stacks) in self.looks.step(&self.control.poller) {
+            self.control.watch.heard(number, HERE, Seen::Stacks(stacks));
+        }
+        self.watch();
     }
 
     fn decision_due(&self) -> Option<u64> {
@@ -440,7 +520,10 @@ impl<'a> Supervise<'a> for OneHost<'a> {
                 let starved = self.ranks.sample_cpu().is_starved();
                 self.event(Event::CpuSampled { starved });
             }
-            Command::FindOrphans => self.reap(),
+            Command::FindOrphans => {
+                self.looks.stop(&self.control.poller);
+                self.reap();
+            }
             command => self.ranks.act(command, |_| false),
         }
     }
@@ -448,5 +531,13 @@ impl<'a> Supervise<'a> for OneHost<'a> {
     fn close_input(&mut self) {
         self.control.feed = None;
         self.ranks.readers.close();
+    }
+
+    fn look(&mut self, client: u32, subject: Subject) {
+        let number = self.control.watch.ask(client, subject, [HERE]);
+        let poller = &self.control.poller;
+        if let Some(seen) = self.ranks.look(poller, &mut self.looks, number, subject) {
+            self.control.watch.heard(number, HERE, seen);
+        }
     }
 }

@@ -16,9 +16,12 @@ use super::processes;
 use super::record::epoch_now;
 use super::spawn::{SPAWN_BATCH, SpawnError, Spawner, Started};
 use super::sys::{self, Reaped};
-use crate::event_loop::{Ready, Token};
+use crate::event_loop::{Poller, Ready, Token};
 use crate::plan::JobPlan;
 use crate::report::End;
+use crate::watch::look::look;
+use crate::watch::questions::{Seen, Subject};
+use crate::watch::stacks::Looks;
 
 /// Why no rank of this host can be started.
 #[derive(Debug)]
@@ -289,6 +292,35 @@ impl<'a> LocalRanks<'a> {
             // A rank that is a zombie already, or has changed its user: nothing more can be done
             // here.
             let _ = sys::kill(-pid, signal);
+        }
+    }
+
+    /// What a program that watches the job wants to know of the ranks that run here; `None` when
+    /// `looks` will tell later.
+    pub(crate) fn look(
+        &self,
+        poller: &Poller,
+        looks: &mut Looks,
+        number: u32,
+        subject: Subject,
+    ) -> Option<Seen> {
+        let mut locals: Vec<(u32, i32)> = self
+            .by_pid
+            .values()
+            .filter_map(|local| Some((*local, self.boot.speaker(*local)?)))
+            .collect();
+        locals.sort_unstable();
+        let rank = |local| self.boot.share.rank(local);
+        match subject {
+            Subject::Ranks => {
+                let look = |(local, pid)| look(rank(local), pid, self.boot.activity(local));
+                Some(Seen::Ranks(locals.into_iter().filter_map(look).collect()))
+            }
+            Subject::Stacks => {
+                let ranks: Vec<_> =
+                    locals.into_iter().map(|(local, pid)| (rank(local), pid)).collect();
+                looks.begin(poller, number, &ranks).map(Seen::Stacks)
+            }
         }
     }
 

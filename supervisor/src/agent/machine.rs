@@ -205,6 +205,11 @@ impl Machine {
         self.members.get(rank).is_some_and(|m| m.killed)
     }
 
+    /// Whether the rank has announced its exit or said farewell.
+    pub(crate) fn is_exiting(&self, rank: u32) -> bool {
+        self.members.get(rank).is_some_and(|member| member.said().is_some())
+    }
+
     /// The first cause; a collective exit with a non-zero code is one, too. `None`: the job ended
     /// well.
     pub(crate) fn cause(&self) -> Option<Cause> {

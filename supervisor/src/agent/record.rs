@@ -87,6 +87,11 @@ impl<'a> Record<'a> {
         self.ranks.get(rank as usize).is_some_and(|r| r.pid.is_some() && r.end.is_none())
     }
 
+    /// The program is one of GASNet.
+    pub(crate) const fn is_gasnet(&self) -> bool {
+        self.plan.conduit_program
+    }
+
     pub(crate) fn explain(&self, cause: Cause, stderr_tail: Vec<String>) -> Cause {
         let record = cause.rank.and_then(|rank| self.ranks.get(rank as usize));
         let host = match (cause.kind, &self.host_lost) {

@@ -28,6 +28,11 @@ pub(crate) enum Token {
     Feed(u32),
     /// What comes from the parent in the tree of hosts.
     ParentIn,
+    /// The socket at which the job is asked questions, and one of those who ask.
+    Watch,
+    Watcher(u32),
+    /// What a look at stacks prints.
+    Stacks(u32),
     ParentOut,
     /// The pipe of a link down the tree.
     Link(u32, Pipe),

@@ -26,7 +26,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    fn new(pid: i32) -> Self {
+    pub(crate) fn new(pid: i32) -> Self {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         Self { pid, name: name.trim_end().chars().filter(|c| !c.is_control()).collect() }
     }

@@ -32,6 +32,8 @@ use crate::trace::Upload;
 use crate::tree::frames::Lane;
 use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Common, Up, encode};
+use crate::watch::questions::Seen;
+use crate::watch::stacks::{Looks, Stack};
 
 const BATCH: usize = 1000;
 
@@ -102,6 +104,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
         leaving: None,
         gone: false,
         upload: Upload::new(plan.trace.clone()),
+        looks: Looks::default(),
     };
     match examine {
         Some((directory, env)) => driver.examine(&directory, several, &env),
@@ -148,6 +151,8 @@ pub(super) struct Driver<'a> {
     gone: bool,
     /// What our ranks have recorded, on its way up.
     upload: Upload,
+    /// Looks at stacks that are under way.
+    pub(super) looks: Looks,
 }
 
 impl Driver<'_> {
@@ -191,6 +196,10 @@ impl Driver<'_> {
             Err(failure) => HostStatus::Failed(failure),
         };
         self.parent.queue(&Up::Host { host: self.index, status });
+    }
+
+    fn seen(&mut self, number: u32, stacks: Vec<Stack>) {
+        self.parent.send(&Up::Seen { host: self.index, number, seen: Seen::Stacks(stacks) });
     }
 
     /// Sends what is left and waits for the processes below, which are at their end.
@@ -414,7 +423,8 @@ impl Role for Driver<'_> {
         let finish = self.finishing.as_ref().filter(|_| !self.ranks.capture.is_over());
         let finish = finish.map(|draining| draining.give_up);
         let held = self.held.map(|at| at.saturating_add(HOLD.ms()));
-        let times = [self.decision_due(), parent, finish, held, self.below.deadline()];
+        let looks = self.looks.deadline();
+        let times = [self.decision_due(), parent, finish, held, looks, self.below.deadline()];
         times.into_iter().flatten().min()
     }
 
@@ -431,6 +441,7 @@ impl Role for Driver<'_> {
             }
             Token::ParentIn => self.hear_parent(),
             Token::ParentOut => self.parent.write(),
+            Token::Stacks(_) => self.looks.readable(),
             Token::Link(..) => {
                 self.below.serve(ready);
                 self.link_events();
@@ -448,6 +459,9 @@ impl Role for Driver<'_> {
         }
         self.below.step();
         self.link_events();
+        for (number, stacks) in self.looks.step(&self.poller) {
+            self.seen(number, stacks);
+        }
         if self.leaving.is_none() {
             self.step_parent();
         }

@@ -55,6 +55,12 @@ impl Driver<'_> {
             HostCommand::Clock { sent } => {
                 self.parent.send(&Up::Clock { host: self.index, sent, there: trace::monotonic() });
             }
+            HostCommand::Look { number, subject } => {
+                let seen = self.ranks.look(&self.poller, &mut self.looks, number, subject);
+                if let Some(seen) = seen {
+                    self.parent.send(&Up::Seen { host: self.index, number, seen });
+                }
+            }
             HostCommand::OutputClosed(which) => self.relay.deafen(which),
             HostCommand::InputEnd => self.ranks.readers.close(),
             HostCommand::Finish => {
@@ -90,6 +96,7 @@ impl Driver<'_> {
             // Only the root asks.
             Command::SampleCpu => self.decide(Event::CpuSampled { starved: false }),
             Command::FindOrphans => {
+                self.looks.stop(&self.poller);
                 self.cleaning_up = true;
                 self.told_left = None;
                 self.reap();

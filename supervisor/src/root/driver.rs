@@ -25,6 +25,7 @@ use crate::stage::Staging;
 use crate::trace::monotonic;
 use crate::tree::hosts::Hosts;
 use crate::tree::message::{Common, Down, HostCommand};
+use crate::watch::questions::Subject;
 
 /// Life of the root; never returns to the caller's code, which belongs to the launcher.
 pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
@@ -278,6 +279,7 @@ impl Role for Root<'_> {
             Token::Signals if self.own_signals() => self.below.reap(),
             Token::Control => self.hear_launcher(),
             Token::Sink(number) => self.control.output.writable(number),
+            Token::Watch | Token::Watcher(_) => self.serve_watch(ready),
             Token::Link(..) => {
                 self.below.serve(ready);
                 self.link_events();
@@ -289,6 +291,7 @@ impl Role for Root<'_> {
     fn settle(&mut self) {
         self.control.output.show_prompt();
         self.control.output.settle();
+        self.watch();
         if self.phase != Phase::Parting {
             self.below.step();
             self.link_events();
@@ -322,5 +325,17 @@ impl<'a> Supervise<'a> for Root<'a> {
         self.control.feed = None;
         self.below.input = None;
         self.input_over = true;
+    }
+
+    fn look(&mut self, client: u32, subject: Subject) {
+        let up = self.phase == Phase::Running && !self.control.machine.is_finished();
+        let all = 0..u32::try_from(self.control.plan.map.hosts.len()).unwrap_or(u32::MAX);
+        let hosts = all.filter(|host| up && !self.lost.contains(host) && !self.bare.contains(host));
+        let hosts: Vec<u32> = hosts.collect();
+        let asks = !hosts.is_empty();
+        let number = self.control.watch.ask(client, subject, hosts);
+        if asks {
+            self.command(HostCommand::Look { number, subject });
+        }
     }
 }

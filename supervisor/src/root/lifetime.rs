@@ -73,6 +73,9 @@ impl Root<'_> {
             Up::Clock { host, sent, there } if self.below.is_behind(link, host) => {
                 self.clocks.answered(ClockSample { host, sent, there, received: monotonic() });
             }
+            Up::Seen { host, number, seen } if self.below.is_behind(link, host) => {
+                self.control.watch.heard(number, host, seen);
+            }
             Up::OutputEnd { rank, which } => self.control.output.end(rank, which),
             Up::Bootstrap(up) => {
                 let answer = match (self.below.branch(link), &mut self.calls) {
@@ -134,6 +137,7 @@ impl Root<'_> {
     /// Hosts that cannot be reached any more: their agents end their ranks by themselves.
     fn hosts_lost(&mut self, hosts: &[u32], loss: &Loss) {
         let Some(first) = hosts.first() else { return };
+        self.control.watch.questions.lost(hosts);
         let seen = loss.seen.as_str();
         let name = self.hosts.name(*first).to_owned();
         let more = match hosts.len() {

@@ -21,6 +21,7 @@ use crate::plan::{HostEntry, Reach};
 use crate::stage::digest::Digest;
 use crate::stage::offer::Offer;
 use crate::trace::Wanted;
+use crate::watch::questions::{Seen, Subject};
 
 /// What is the same for every host of a job. Encoded once, passed on as it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,6 +66,11 @@ pub(crate) enum HostCommand {
     /// What time is it? When that was asked comes back with the answer.
     Clock {
         sent: u64,
+    },
+    /// What do the ranks do, or where are they? The number comes back with the answer.
+    Look {
+        number: u32,
+        subject: Subject,
     },
     /// Nobody reads this stream any more.
     OutputClosed(Which),
@@ -137,6 +143,8 @@ pub(crate) enum Up {
     Trace { rank: u32, at: u64, bytes: Bytes },
     /// Answer to [`HostCommand::Clock`] of one host.
     Clock { host: u32, sent: u64, there: u64 },
+    /// Answer to [`HostCommand::Look`] of one host.
+    Seen { host: u32, number: u32, seen: Seen },
     /// Of the machine that matches collective calls.
     Bootstrap(collective::Up),
     /// The whole subtree has the last piece of input; whether anybody there reads more.
@@ -179,6 +187,7 @@ impl Up {
             Self::Output { .. }
             | Self::OutputEnd { .. }
             | Self::Trace { .. }
+            | Self::Seen { .. }
             | Self::Bootstrap(_)
             // Behind the output.
             | Self::Done { .. } => Lane::Bulk,

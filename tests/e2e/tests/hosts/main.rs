@@ -19,3 +19,4 @@ mod timeline;
 mod trace;
 mod transports;
 mod trees;
+mod watch;

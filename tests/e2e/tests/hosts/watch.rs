@@ -1,0 +1,45 @@
+//! Ranks of other hosts are seen, and their stacks.
+
+use nix::sys::signal::Signal;
+use testkit::{Bed, binary};
+
+#[test]
+fn ranks_and_stacks_of_other_hosts_are_seen() {
+    let Some(bed) = Bed::up("jobs on hosts that are watched", "n1 n2") else { return };
+    let runtime = format!("XDG_RUNTIME_DIR={}/run-time", bed.share());
+    let program = binary("watched").display().to_string();
+    let words = ["-n", "4", "--hosts", "n1,n2", &program, "barrier"];
+    let running = bed.lasting(4, &[&runtime], &words);
+    let ask = |words: &[&str]| {
+        let outcome = bed.job(&[&runtime], words).run();
+        outcome.expect(0);
+        outcome.out()
+    };
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let shown = loop {
+        let shown = ask(&["top", "--once", "--interval", "0.2"]);
+        if shown.contains("3 in barrier") {
+            break shown;
+        }
+        assert!(std::time::Instant::now() < limit, "{shown}");
+    };
+    for (rank, host) in [(0, "n1"), (1, "n1"), (2, "n2"), (3, "n2")] {
+        let mut lines = shown.lines().skip_while(|line| !line.starts_with("RANK"));
+        let line = lines.find(|line| line.starts_with(&format!("{rank} ")));
+        assert!(line.is_some_and(|line| line.contains(host)), "rank {rank}: {shown}");
+    }
+    let stacks = ask(&["stacks", "--json"]);
+    assert_eq!(stacks.lines().count(), 4, "{stacks}");
+    // A host that is stopped does not answer; it is named, and the others are shown.
+    let agent = bed.agents("n2").get(1).expect("an agent").pid;
+    assert!(testkit::process::send(agent, Signal::SIGSTOP));
+    let outcome = bed.job(&[&runtime], &["top", "--once", "--interval", "0.1"]).run();
+    assert!(testkit::process::send(agent, Signal::SIGCONT));
+    outcome.expect(0);
+    assert!(outcome.err().contains("without an answer: n2"), "{}", outcome.err());
+    assert!(outcome.out().contains("2 unknown"), "{}", outcome.out());
+    let job: serde_json::Value = serde_json::from_str(&ask(&["ps", "--json"])).expect("JSON");
+    ask(&["kill", job["job"].as_str().expect("a name")]);
+    running.wait().expect(143);
+    bed.assert_clean();
+}
