@@ -41,7 +41,7 @@ _gasnetrun_ibv() {
 
     case "${cmd}" in
         gasnetrun_ibv)
-            opts="-n -N -c -E -v -t -k -h -V --hosts --hostfile --map --spawner --wdir --timeout --stall-timeout --start-timeout --stage --stdin --tag-output --timestamp-output --output-dir --report --trace --stats --progress --print-settings --completions --man --help --version doctor ps top stacks kill attach"
+            opts="-n -N -c -E -v -t -k -h -V --hosts --hostfile --map --spawner --wdir --timeout --stall-timeout --spares --retry --checkpoint-signal --checkpoint-grace --requeue-code --start-timeout --stage --stdin --tag-output --timestamp-output --output-dir --report --trace --stats --progress --print-settings --completions --man --help --version doctor ps top stacks kill attach"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -113,6 +113,26 @@ _gasnetrun_ibv() {
                     return 0
                     ;;
                 --stall-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --spares)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --retry)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --checkpoint-signal)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --checkpoint-grace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --requeue-code)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

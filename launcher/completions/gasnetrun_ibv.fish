@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_gasnetrun_ibv_global_optspecs
-    string join \n n= N= hosts= hostfile= map= c= E= spawner= wdir= timeout= stall-timeout= start-timeout= stage= stdin= tag-output timestamp-output output-dir= report= trace= stats progress= v t k print-settings completions= man h/help V/version
+    string join \n n= N= hosts= hostfile= map= c= E= spawner= wdir= timeout= stall-timeout= spares= retry= checkpoint-signal= checkpoint-grace= requeue-code= start-timeout= stage= stdin= tag-output timestamp-output output-dir= report= trace= stats progress= v t k print-settings completions= man h/help V/version
 end
 
 function __fish_gasnetrun_ibv_needs_command
@@ -35,6 +35,11 @@ complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l spawner -d 
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l wdir -d 'Working directory of the ranks (default: the launcher\'s own)' -r -f -a "(__fish_complete_directories)"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l timeout -d 'End the job with code 124 after this time: seconds, or a number followed by s, m or h' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stall-timeout -d 'Say once where the ranks are when all of them have waited for this time, and no message has come; same form as --timeout' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l spares -d 'Hosts at the end of the list that are kept back, to take the place of hosts that fail' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l retry -d 'Start the job again when a host is lost or ranks cannot be started, at most so many times' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l checkpoint-signal -d 'Signal that the ranks get instead of the first SIGTERM to the launcher, so that they can write a checkpoint and exit' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l checkpoint-grace -d 'Time that ranks have after --checkpoint-signal (default: 30 s); same form as --timeout' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l requeue-code -d 'Exit code of the launcher when all ranks have left in good order after --checkpoint-signal, so that a batch script can queue the job again' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l start-timeout -d 'Give up when not every host is ready after this time (default: 2 minutes); same form as --timeout' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stage -d 'When the program, and this launcher as agent, are copied to other hosts' -r -f -a "auto\t'When they are missing there, or others'
 never\t'Never'

@@ -11,6 +11,7 @@ use bootstrap::Rank;
 use bootstrap::rank::MAX_RANKS;
 use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
+use nix::sys::signal::Signal;
 use supervisor::plan::{StageMode, StdinTo};
 
 /// How the launcher shows that the job starts and ends.
@@ -129,6 +130,39 @@ pub struct Flags {
     /// for a message. On each host eu-stack or gdb looks at them then, as gasnetrun_ibv stacks does.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
     pub stall_timeout: Option<Duration>,
+
+    /// Hosts at the end of the list that are kept back, to take the place of hosts that fail
+    ///
+    /// When a host cannot take part (it is not reached, the program is missing there ...), the next of
+    /// these that has enough slots takes its ranks, before any rank runs. With -N, they are the hosts
+    /// behind the first N.
+    #[arg(long, value_name = "K", value_parser = count, help_heading = "Job options")]
+    pub spares: Option<u32>,
+
+    /// Start the job again when a host is lost or ranks cannot be started, at most so many times
+    ///
+    /// Never after the exit code of a program, a signal or a time limit. All ranks begin anew; hosts of
+    /// --spares take the place of those that failed. What the ranks have read of standard input is
+    /// read again from a file; a job that reads a pipe is not started again.
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Job options")]
+    pub retry: Option<u32>,
+
+    /// Signal that the ranks get instead of the first SIGTERM to the launcher, so that they can write a
+    /// checkpoint and exit
+    ///
+    /// For batch systems that take the hosts back. The ranks have the time of --checkpoint-grace, then
+    /// they get SIGTERM.
+    #[arg(long, value_name = "SIGNAL", value_parser = signal, help_heading = "Job options")]
+    pub checkpoint_signal: Option<i32>,
+
+    /// Time that ranks have after --checkpoint-signal (default: 30 s); same form as --timeout
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "checkpoint_signal", help_heading = "Job options")]
+    pub checkpoint_grace: Option<Duration>,
+
+    /// Exit code of the launcher when all ranks have left in good order after --checkpoint-signal, so
+    /// that a batch script can queue the job again
+    #[arg(long, value_name = "CODE", value_parser = code, requires = "checkpoint_signal", help_heading = "Job options")]
+    pub requeue_code: Option<u8>,
 
     /// Give up when not every host is ready after this time (default: 2 minutes); same form as
     /// --timeout
@@ -251,6 +285,26 @@ fn positive(text: &str, what: &str, example: &str) -> Result<u32, String> {
     }
 }
 
+fn count(text: &str) -> Result<u32, String> {
+    positive(text, "the number", "--spares 2 or --retry 2")
+}
+
+fn code(text: &str) -> Result<u8, String> {
+    let code = whole(text).and_then(|code| u8::try_from(code).ok()).filter(|code| *code > 0);
+    code.ok_or_else(|| "write an exit code from 1 to 255, as in --requeue-code 85".to_owned())
+}
+
+/// A signal by name, with SIG or without, or by number.
+pub(crate) fn signal(text: &str) -> Result<i32, String> {
+    let named = || {
+        let upper = text.to_ascii_uppercase();
+        let name = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
+        name.parse::<Signal>().ok().map(|signal| signal as i32)
+    };
+    let number = text.parse::<i32>().ok().filter(|number| (1..=libc::SIGRTMAX()).contains(number));
+    number.or_else(named).ok_or_else(|| "write a signal, as in TERM, SIGUSR1 or 15".to_owned())
+}
+
 fn ranks(text: &str) -> Result<u32, String> {
     positive(text, "the number of ranks", "-n 4")
 }
@@ -327,6 +381,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_are_names_or_numbers() {
+        for text in ["TERM", "term", "SIGTERM", "15"] {
+            assert_eq!(signal(text), Ok(libc::SIGTERM), "{text}");
+        }
+        for text in ["", "0", "-1", "999", "SIGNOTHING"] {
+            assert!(signal(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn counts_are_whole_and_positive() {

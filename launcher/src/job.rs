@@ -10,8 +10,9 @@ use bootstrap::Rank;
 use bootstrap::trace::VARIABLE;
 use bootstrap::trace::far::KEY_VARIABLE;
 use spawner_pmi::launch::{Call, System};
-use supervisor::plan::{JobPlan, Map, OutputPlan, Reach, StdinTo};
+use supervisor::plan::{Checkpoint, JobPlan, Map, OutputPlan, Reach, StdinTo};
 
+use crate::attempts::Attempts;
 use crate::command_line::CommandLine;
 use crate::environment::{self, Forwarded};
 use crate::failure::Failure;
@@ -22,6 +23,9 @@ use crate::slurm::{self, StepNote};
 use crate::spawner::{self, Spawner};
 use crate::trace::{self, Gather};
 use crate::{cpus, hosts, process_manager, reach, settings};
+
+/// Time that ranks have to write a checkpoint, without `--checkpoint-grace`.
+const CHECKPOINT_GRACE: Duration = Duration::from_secs(30);
 
 /// A job that can be started.
 #[derive(Clone, Debug)]
@@ -44,12 +48,24 @@ pub struct Job {
     pub env_listed: bool,
     /// Who named the hosts; none: nobody, so the job is on this host.
     pub host_source: Option<String>,
+    /// What may be tried when hosts fail.
+    pub attempts: Attempts,
+    /// How often it was started.
+    pub started: u32,
     /// Who gathers traces of the other launcher's ranks, if those are wanted.
     pub gather: Option<Rc<Gather>>,
     /// Bytes of memory for the events of a rank, should they be traced.
     pub trace_memory: u64,
     /// Things to tell the user, in order.
     pub warnings: Vec<String>,
+}
+
+impl Job {
+    /// Before another attempt: where each rank runs now. The attempt has a name of its own.
+    pub fn take_map(&mut self, map: Map) {
+        self.plan.map = map;
+        self.plan.job_id = job_id(&self.plan.host);
+    }
 }
 
 /// Makes the job of a command line in the launcher's own `environment`.
@@ -70,9 +86,13 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
             hosts::choose(flags, ranks, keep_duplicates, &host, variable)?
         }
         // One process on this host: the other launcher.
-        Spawner::Mpi | Spawner::Pmi => {
-            Chosen { map: Map::here(&host, 1), source: None, asked: false, warnings: Vec::new() }
-        }
+        Spawner::Mpi | Spawner::Pmi => Chosen {
+            map: Map::here(&host, 1),
+            spares: Vec::new(),
+            source: None,
+            asked: false,
+            warnings: Vec::new(),
+        },
     };
     let mut warnings = chosen.warnings;
     warnings.extend(checked.warnings);
@@ -118,6 +138,11 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         },
         timeout: flags.timeout,
         stall_timeout: flags.stall_timeout,
+        checkpoint: flags.checkpoint_signal.map(|signal| Checkpoint {
+            signal,
+            grace: flags.checkpoint_grace.unwrap_or(CHECKPOINT_GRACE),
+            code: flags.requeue_code.map(i32::from),
+        }),
         exit_bound: checked.exit_bound,
         conduit_program: command.program.is_some(),
         foreign: false,
@@ -135,6 +160,8 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         forwarded,
         env_listed,
         host_source,
+        attempts: Attempts { spares: chosen.spares, retries: flags.retry.unwrap_or(0) },
+        started: 0,
         gather: None,
         trace_memory: checked.values.size("GASNET_TRACE_MEMORY"),
         warnings,

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attempts;
 pub mod command_line;
 pub mod cpus;
 pub mod doctor;

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use launcher::attempts::{Again, Input};
 use launcher::command_line::{self, CommandLine, CommandLineError};
 use launcher::failure::Failure;
 use launcher::job::{self, Job};
@@ -17,6 +18,7 @@ use launcher::report_file::ReportFile;
 use launcher::trace::Tracing;
 use launcher::{doctor, documents, dry_run, summary, watch};
 use nix::unistd::AccessFlags;
+use settings::deadlines::retry::PAUSE;
 use settings::{log, say};
 use supervisor::report::JobReport;
 
@@ -105,17 +107,48 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
         Ok(tracing) => tracing,
         Err(failure) => return Err(give_up(report, Some(&job), failure)),
     };
-    let mut display = Display::new(flags.progress);
-    let mut watching = tracing.watch(&mut display);
-    let outcome = supervisor::local::supervise(&job.plan, supervisor::run, started, &mut watching);
-    display.clear();
-    match outcome {
-        Ok(outcome) => {
+    let input = Input::of(&job);
+    loop {
+        job.started += 1;
+        let mut display = Display::new(flags.progress);
+        let mut watching = tracing.watch(&mut display);
+        let outcome =
+            supervisor::local::supervise(&job.plan, supervisor::run, started, &mut watching);
+        display.clear();
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => return Err(give_up(report, Some(&job), error.into())),
+        };
+        let Some(again) = again(&mut job, &outcome, input, started) else {
             tracing.finish(&job, &outcome);
-            finish(&job, &outcome, report, flags.level())
+            return finish(&job, &outcome, report, flags.level());
+        };
+        if again.retry {
+            std::thread::sleep(PAUSE.limit);
+            if let Err(failure) = tracing.anew(flags, &mut job) {
+                return Err(give_up(report, Some(&job), failure));
+            }
         }
-        Err(error) => Err(give_up(report, Some(&job), error.into())),
+        job.take_map(again.map);
     }
+}
+
+/// Whether and how the job is started again; says so.
+fn again(job: &mut Job, outcome: &JobReport, input: Input, started: Instant) -> Option<Again> {
+    let again = job.attempts.next(&job.plan.map, outcome)?;
+    if again.retry && !input.rewind() {
+        say!(
+            WARN,
+            NAME,
+            "the job is not started again: what it has read of its standard input is gone; use --stdin none, or a file"
+        );
+        return None;
+    }
+    if job.plan.timeout.is_some_and(|limit| started.elapsed() >= limit) {
+        return None;
+    }
+    again.said.iter().for_each(|text| say!(WARN, NAME, "{text}"));
+    Some(again)
 }
 
 /// The environment, with what `-E` sets and the defaults of the installation that this launcher
@@ -159,6 +192,10 @@ fn finish(
     };
     if let Some(text) = text {
         say!(INFO, NAME, "{text}");
+    }
+    if outcome.checkpointed {
+        let code = outcome.exit_code;
+        say!(INFO, NAME, "all ranks have left in good order; the job ends with code {code}");
     }
     // As exit(3) does it, only the low 8 bits reach the caller.
     let code = outcome.exit_code.to_le_bytes()[0];

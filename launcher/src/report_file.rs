@@ -41,6 +41,10 @@ struct Document<'a> {
     strays_killed: u32,
     /// How far the start of each host came; empty for a job on the launching host alone.
     hosts: &'a [HostRecord],
+    /// How often the job was started (`--spares`, `--retry`).
+    attempts: u32,
+    /// The ranks were asked for a checkpoint and left in good order.
+    checkpointed: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,6 +132,8 @@ impl ReportFile {
             phases: report.map(|report| &report.phases),
             strays_killed: report.map_or(0, |report| report.orphans_killed),
             hosts: report.map_or(&[], |report| &report.hosts),
+            attempts: job.map_or(0, |job| job.started),
+            checkpointed: report.is_some_and(|report| report.checkpointed),
         };
         let done = serde_json::to_vec_pretty(&document)
             .map_err(std::io::Error::from)

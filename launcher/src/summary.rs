@@ -171,6 +171,7 @@ mod tests {
             phases: Phases::default(),
             orphans_killed: 0,
             clocks: Vec::new(),
+            checkpointed: false,
         }
     }
 

@@ -34,6 +34,17 @@ pub struct OutputPlan {
     pub directory: Option<PathBuf>,
 }
 
+/// A chance to write a checkpoint before the hosts are taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The signal that asks for it.
+    pub signal: i32,
+    /// Until SIGTERM follows.
+    pub grace: Duration,
+    /// Exit code of a job whose ranks have then left in good order; none: 0 as ever.
+    pub code: Option<i32>,
+}
+
 /// Everything the agent of one host needs to know.
 #[derive(Clone, Debug, Default)]
 pub struct JobPlan {
@@ -74,6 +85,8 @@ pub struct JobPlan {
     pub timeout: Option<Duration>,
     /// How long all ranks may wait without a message until that is said; none: it never is.
     pub stall_timeout: Option<Duration>,
+    /// What the ranks get instead of the first SIGTERM.
+    pub checkpoint: Option<Checkpoint>,
     /// Bound on exit coordination (`GASNET_EXITTIMEOUT` family).
     pub exit_bound: Duration,
     /// Whether the program carries the conduit's identification string; decides the wording of

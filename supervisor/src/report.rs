@@ -128,7 +128,7 @@ pub struct Phases {
 }
 
 /// The whole report.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobReport {
     /// Job id.
     pub job: String,
@@ -146,6 +146,9 @@ pub struct JobReport {
     /// One record per host of a job with other hosts.
     #[serde(default)]
     pub hosts: Vec<HostRecord>,
+    /// The ranks were asked for a checkpoint and left in good order.
+    #[serde(default)]
+    pub checkpointed: bool,
     /// Looks at the clocks of those hosts, in order, when events of ranks were recorded.
     #[serde(default)]
     pub clocks: Vec<crate::trace::ClockSample>,

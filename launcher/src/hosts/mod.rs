@@ -49,6 +49,17 @@ pub enum HostsError {
     /// A map with more hosts than `-N`: hosts of the map, value of `-N`.
     #[error("--map uses {0} hosts, but -N asks for {1}; use fewer in the map, or -N {0}")]
     MapHosts(usize, u32),
+    /// `--spares` with a map that names the hosts: its value.
+    #[error("--spares {0}: the file of --map names the hosts itself; leave one of them out")]
+    SparesMap(u32),
+    /// `--spares` with too few hosts: its value, where the hosts are from, how many are there.
+    #[error(
+        "--spares {0}: {1} names {2} hosts, and at least one must be left for the ranks; name more, or keep fewer back"
+    )]
+    Spares(u32, String, usize),
+    /// `--spares` without a list of hosts: its value.
+    #[error("--spares {0}: no host list is set; try --hosts n1,n2,n3 or --hostfile FILE")]
+    SparesNoList(u32),
     /// The name of this host is unknown.
     #[error("cannot read this host's name from {NAME_FILE}: {0}")]
     Name(std::io::Error),
@@ -87,6 +98,8 @@ pub fn own_name() -> Result<String, HostsError> {
 pub struct Chosen {
     /// Where each rank runs.
     pub map: Map,
+    /// Hosts that may take the place of others, best first.
+    pub spares: Vec<HostEntry>,
     /// Where the hosts are from, as the user would write it; none: nobody named a host.
     pub source: Option<String>,
     /// Whether the user named them, and not a batch system.
@@ -137,8 +150,8 @@ pub fn choose(
     let most = wanted.unwrap_or(if by_file { u32::MAX } else { ranks });
     let hosts = listed
         .map(|listed| usable(listed, keep_duplicates, wanted, &own, &mut warnings))
-        .transpose()?
-        .map(|hosts| hosts.into_iter().take(most as usize).collect::<Vec<_>>());
+        .transpose()?;
+    let (hosts, spares) = kept_back(flags, hosts, most, wanted.is_some(), &source)?;
     let map = match (&flags.map, hosts, wanted) {
         (MapRule::File(path), hosts, _) => from_file(path, ranks, wanted, hosts, &own, &source)?,
         (rule, Some(hosts), _) => {
@@ -154,7 +167,35 @@ pub fn choose(
              ({here}) is used"
         ));
     }
-    Ok(Chosen { map, source, asked, warnings })
+    Ok(Chosen { map, spares, source, asked, warnings })
+}
+
+/// The hosts for ranks, at most `most`, and those that `--spares` keeps back: the next ones where
+/// `-N` says how many are used (`counted`), else the last ones of the list.
+fn kept_back(
+    flags: &Flags,
+    hosts: Option<Vec<HostEntry>>,
+    most: u32,
+    counted: bool,
+    source: &Option<String>,
+) -> Result<(Option<Vec<HostEntry>>, Vec<HostEntry>), HostsError> {
+    let Some(spares) = flags.spares else {
+        let used = hosts.map(|hosts| hosts.into_iter().take(most as usize).collect());
+        return Ok((used, Vec::new()));
+    };
+    if matches!(flags.map, MapRule::File(_)) {
+        return Err(HostsError::SparesMap(spares));
+    }
+    let mut hosts = hosts.ok_or(HostsError::SparesNoList(spares))?;
+    let (found, kept) = (hosts.len(), spares as usize);
+    let enough = if counted { most as usize + kept <= found } else { kept < found };
+    if !enough {
+        return Err(HostsError::Spares(spares, source.clone().unwrap_or_default(), found));
+    }
+    let used = if counted { most as usize } else { (found - kept).min(most as usize) };
+    let mut rest = hosts.split_off(used);
+    rest.truncate(kept);
+    Ok((Some(hosts), rest))
 }
 
 /// All hosts of the list that counts, each once; none without any list. `text` and `file` are what

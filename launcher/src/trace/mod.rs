@@ -77,6 +77,15 @@ impl Tracing {
         Ok(Self { file, stats, gather, gathering: None })
     }
 
+    /// Before another attempt: memory without what the last one has left.
+    ///
+    /// # Errors
+    /// The memory cannot be made.
+    pub fn anew(&mut self, flags: &Flags, job: &mut Job) -> Result<(), Failure> {
+        job.plan.trace = memory(flags, job.trace_memory, job.ranks)?;
+        Ok(())
+    }
+
     /// Passes on how far the job is, and begins to gather: with the first news there is an agent,
     /// and before it was made this process had to have one thread.
     pub fn watch<'a>(&'a mut self, observer: &'a mut dyn Observer) -> Watching<'a> {

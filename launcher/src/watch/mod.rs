@@ -13,13 +13,12 @@ use std::time::Duration;
 
 use ::settings::say;
 use clap::{Args, Command, CommandFactory, Parser, Subcommand};
-use nix::sys::signal::Signal;
 use supervisor::watch::client::{Client, ClientError};
 use supervisor::watch::{Answer, Ask, JobView, grouped, lines, place};
 
 use crate::command_line::CommandLineError;
 use crate::failure::Failure;
-use crate::flags::duration;
+use crate::flags::{duration, signal};
 use crate::reach::NAME;
 
 /// The words that ask for it.
@@ -153,16 +152,6 @@ enum Action {
         #[arg(value_name = "RANK")]
         rank: u32,
     },
-}
-
-fn signal(text: &str) -> Result<i32, String> {
-    let named = || {
-        let upper = text.to_ascii_uppercase();
-        let name = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
-        name.parse::<Signal>().ok().map(|signal| signal as i32)
-    };
-    let number = text.parse::<i32>().ok().filter(|number| (1..=libc::SIGRTMAX()).contains(number));
-    number.or_else(named).ok_or_else(|| "write a signal, as in TERM, SIGUSR1 or 15".to_owned())
 }
 
 /// The commands, for the manual and completions.
@@ -309,16 +298,6 @@ fn find(name: Option<&str>) -> Result<Job, WatchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn signals_are_names_or_numbers() {
-        for text in ["TERM", "term", "SIGTERM", "15"] {
-            assert_eq!(signal(text), Ok(libc::SIGTERM), "{text}");
-        }
-        for text in ["", "0", "-1", "999", "SIGNOTHING"] {
-            assert!(signal(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn the_words_are_those_of_the_commands() {

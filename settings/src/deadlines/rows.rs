@@ -48,6 +48,12 @@ deadlines! {
              is decided.";
     }
 
+    /// Jobs that are started again.
+    retry {
+        PAUSE = "retry.pause", secs(1),
+            "After a job whose host was lost, until it is started again (--retry).";
+    }
+
     /// Jobs that are watched (`gasnetrun_ibv ps` and so on).
     watch {
         LOOK = "watch.look", secs(5),

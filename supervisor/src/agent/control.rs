@@ -68,6 +68,8 @@ pub(crate) struct Control<'a> {
     told_at: u64,
     commands: Vec<Command>,
     pub(crate) watch: Watch,
+    /// The ranks were asked for a checkpoint: when SIGTERM follows, unless it has.
+    checkpoint: Option<Option<u64>>,
 }
 
 impl<'a> Control<'a> {
@@ -95,6 +97,7 @@ impl<'a> Control<'a> {
             told_at: 0,
             commands: Vec::new(),
             watch,
+            checkpoint: None,
         })
     }
 
@@ -154,10 +157,9 @@ impl<'a> Control<'a> {
         let feed = self.feed.as_ref().and_then(|feed| feed.parked);
         let told = (self.told != self.record.counts).then(|| self.told_at + PROGRESS_EVERY);
         let prompt = self.output.prompt_in().map(|left| self.poller.now().saturating_add(left));
-        [self.machine.deadline(), feed, told, prompt, self.watch.deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let (watch, checkpoint) = (self.watch.deadline(), self.checkpoint.flatten());
+        let times = [self.machine.deadline(), feed, told, prompt, watch, checkpoint];
+        times.into_iter().flatten().min()
     }
 
     /// Tells the launcher's process how far the job has come when that has changed, not too often
@@ -181,8 +183,12 @@ impl<'a> Control<'a> {
     ) -> Result<(), OsError> {
         self.tell_progress(true);
         let mut exit_code = self.machine.exit_code();
+        let mut checkpointed = false;
         if exit_code == 0 && self.output.lost {
             exit_code = 1;
+        } else if let (0, Some(plan), Some(_)) = (exit_code, self.plan.checkpoint, self.checkpoint)
+        {
+            (checkpointed, exit_code) = (true, plan.code.unwrap_or(0));
         }
         let done = self.elapsed();
         let Self { plan, machine, mut record, output, .. } = self;
@@ -202,6 +208,7 @@ impl<'a> Control<'a> {
             phases: crate::report::Phases { end_begins, done, ..record.phases },
             orphans_killed,
             hosts,
+            checkpointed,
             clocks,
         }));
         if self.launcher_gone {
@@ -221,8 +228,41 @@ pub(crate) trait Supervise<'a>: Role {
     /// Has the hosts of the job look at their ranks, for a program that watches the job.
     fn look(&mut self, client: u32, subject: Subject);
 
+    /// The launcher got a signal. The first SIGTERM may be a request for a checkpoint.
+    fn signalled(&mut self, signal: i32) {
+        let control = self.control();
+        match control.plan.checkpoint {
+            Some(plan) if signal == libc::SIGTERM && control.checkpoint.is_none() => {
+                control.checkpoint =
+                    Some(Some(control.poller.now().saturating_add(ms(plan.grace))));
+                let seconds = plan.grace.as_secs_f64();
+                let name = sys::signal_name(plan.signal);
+                let text =
+                    format!("SIGTERM: the ranks get {name} and have {seconds} s, then SIGTERM");
+                control.output.message(&text);
+                self.event(Event::Signal(plan.signal));
+            }
+            _ => {
+                if signal == libc::SIGTERM && control.checkpoint.is_some() {
+                    control.checkpoint = Some(None);
+                }
+                self.event(Event::Signal(signal));
+            }
+        }
+    }
+
+    /// The time for a checkpoint is over.
+    fn step_checkpoint(&mut self) {
+        let control = self.control();
+        let due = control.checkpoint.flatten().is_some_and(|at| control.poller.now() >= at);
+        if due {
+            self.signalled(libc::SIGTERM);
+        }
+    }
+
     /// Answers those who watch the job, and looks whether it makes progress.
     fn watch(&mut self) {
+        self.step_checkpoint();
         if let Some(subject) = self.control().step_watch() {
             self.look(OURSELVES, subject);
         }
@@ -241,7 +281,7 @@ pub(crate) trait Supervise<'a>: Role {
             Some(Wanted::Signal { number, from }) => {
                 let senders = &mut self.control().record.senders;
                 senders.entry(number).or_insert_with(|| Sender::new(from));
-                self.event(Event::Signal(number));
+                self.signalled(number);
             }
             Some(Wanted::Hosts { client, subject }) => self.look(client, subject),
         }
@@ -316,7 +356,7 @@ pub(crate) trait Supervise<'a>: Role {
             if let Some(sender) = sender {
                 self.control().record.senders.entry(signal).or_insert(sender);
             }
-            self.event(Event::Signal(signal));
+            self.signalled(signal);
         }
         if over {
             self.lose_launcher();

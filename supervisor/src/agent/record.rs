@@ -231,6 +231,7 @@ fn without_report(plan: &JobPlan, cause: Cause, done: f64, orphans_killed: u32) 
         phases: Phases { done, ..Phases::default() },
         orphans_killed,
         hosts: Vec::new(),
+        checkpointed: false,
         clocks: Vec::new(),
     }
 }

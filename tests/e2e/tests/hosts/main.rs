@@ -6,6 +6,7 @@ mod adoption;
 mod builtin;
 mod cluster;
 mod doctor;
+mod elastic;
 mod faults;
 mod full_disk;
 mod jobs;
