@@ -5,9 +5,9 @@ use std::io::IsTerminal;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use settings::deadlines::launcher::PROGRESS;
+use settings::deadlines::launcher::{PROGRESS, START_TOLD};
 use settings::say;
-use supervisor::local::{Observer, Progress};
+use supervisor::local::{HostsStart, Observer, Progress};
 
 use crate::flags::ProgressMode;
 use crate::reach::NAME;
@@ -20,6 +20,10 @@ pub struct Display {
     began: Instant,
     bar: Option<ProgressBar>,
     shown: Progress,
+    /// The bar counts hosts.
+    of_hosts: bool,
+    /// Nobody asked for silence.
+    may_tell: bool,
 }
 
 impl Display {
@@ -27,12 +31,20 @@ impl Display {
     #[must_use]
     pub fn new(mode: ProgressMode) -> Self {
         let terminal = std::io::stderr().is_terminal();
+        let may_tell = mode != ProgressMode::None;
         let mode = match mode {
             ProgressMode::Auto if !terminal => ProgressMode::None,
             ProgressMode::Bar if !terminal => ProgressMode::Plain,
             mode => mode,
         };
-        Self { mode, began: Instant::now(), bar: None, shown: Progress::default() }
+        Self {
+            mode,
+            began: Instant::now(),
+            bar: None,
+            shown: Progress::default(),
+            of_hosts: false,
+            may_tell,
+        }
     }
 
     fn bar_event(&mut self, now: &Progress, until_end: bool) {
@@ -64,6 +76,9 @@ impl Display {
 
 impl Observer for Display {
     fn event(&mut self, now: &Progress) {
+        if std::mem::take(&mut self.of_hosts) {
+            self.clear();
+        }
         match self.mode {
             ProgressMode::None => {}
             ProgressMode::Plain => {
@@ -74,6 +89,40 @@ impl Observer for Display {
         }
         self.shown = *now;
     }
+
+    fn hosts(&mut self, start: &HostsStart) {
+        match self.mode {
+            ProgressMode::Auto | ProgressMode::Bar => {
+                let bar = self.bar.get_or_insert_with(|| new_bar(start.total));
+                self.of_hosts = true;
+                bar.set_message(format!("hosts ready{}", waited_for(start)));
+                bar.set_position(u64::from(start.ready));
+            }
+            // Once, where no bar can be shown.
+            ProgressMode::None | ProgressMode::Plain => {
+                if self.may_tell && self.began.elapsed() >= START_TOLD.limit {
+                    self.may_tell = false;
+                    let HostsStart { ready, total, .. } = start;
+                    say!(INFO, NAME, "{ready} of {total} hosts are ready{}", waited_for(start));
+                }
+            }
+        }
+    }
+}
+
+/// What the start waits for, to be put behind what is ready.
+fn waited_for(start: &HostsStart) -> String {
+    let HostsStart { total, ready, failed, slowest } = start;
+    let names: Vec<String> =
+        slowest.iter().map(|(host, step)| format!("{host} ({step})")).collect();
+    let failed_text = if *failed > 0 { format!(", {failed} failed") } else { String::new() };
+    if names.is_empty() {
+        return failed_text;
+    }
+    let waiting = total.saturating_sub(*ready).saturating_sub(*failed) as usize;
+    let more = waiting.saturating_sub(names.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{failed_text}; waiting for {}{more}", names.join(", "))
 }
 
 fn phase(now: &Progress) -> (u32, &'static str) {
@@ -115,6 +164,15 @@ fn new_bar(total: u32) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_that_are_waited_for_are_named_with_their_step() {
+        let slowest = ["n7", "n8"].map(|host| (host.to_owned(), "connect".to_owned())).to_vec();
+        let start = HostsStart { total: 9, ready: 4, failed: 1, slowest };
+        let text = waited_for(&start);
+        assert_eq!(text, ", 1 failed; waiting for n7 (connect), n8 (connect) and 2 more");
+        assert_eq!(waited_for(&HostsStart { total: 2, ready: 2, ..HostsStart::default() }), "");
+    }
 
     #[test]
     fn each_milestone_is_said_once() {

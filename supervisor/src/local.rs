@@ -38,11 +38,26 @@ pub struct Progress {
     pub ended: u32,
 }
 
+/// How far the start of the hosts is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostsStart {
+    /// Hosts of the job.
+    pub total: u32,
+    /// Those that are ready for ranks.
+    pub ready: u32,
+    /// Those that cannot take part.
+    pub failed: u32,
+    /// Some of the others with the step that they have come to, those that have come least far first.
+    pub slowest: Vec<(String, String)>,
+}
+
 /// Told about the job while it runs, on the calling thread of [`supervise`].
 pub trait Observer {
     /// The counts have changed. Calls are thinned out: not every intermediate state is shown, the
     /// last one is.
     fn event(&mut self, progress: &Progress);
+    /// Not every host is ready yet, after some time; again while that is so.
+    fn hosts(&mut self, _start: &HostsStart) {}
 }
 
 /// Why a job could not be supervised at all. What goes wrong *inside* a job is the report's cause
@@ -83,6 +98,8 @@ pub(crate) enum Message {
     Signal(i32, Option<Sender>),
     /// To the launcher: ranks started, that opened the bootstrap, that ended.
     Progress([u32; 3]),
+    /// To the launcher: hosts are still being brought up.
+    Hosts(HostsStart),
     /// To the launcher, last: the outcome.
     Report(Box<JobReport>),
 }
@@ -369,6 +386,7 @@ impl<'a> Launcher<'a> {
                 Message::Progress([started, hello, ended]) => {
                     self.observer.event(&Progress { total: self.plan.size, started, hello, ended });
                 }
+                Message::Hosts(start) => self.observer.hosts(&start),
                 Message::Report(report) => self.report = Some(*report),
                 Message::Signal(..) => {}
             }

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use bootstrap::trace::{Slot, capacity};
 use settings::say;
-use supervisor::local::{Observer, Progress};
+use supervisor::local::{HostsStart, Observer, Progress};
 use supervisor::report::JobReport;
 use supervisor::trace::{ClockSample, Memory, Wanted};
 
@@ -188,5 +188,9 @@ impl Observer for Watching<'_> {
             }
         }
         self.observer.event(progress);
+    }
+
+    fn hosts(&mut self, start: &HostsStart) {
+        self.observer.hosts(start);
     }
 }

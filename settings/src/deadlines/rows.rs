@@ -124,6 +124,9 @@ deadlines! {
         CONNECT = "tree.connect", secs(30), "From the start of ssh until the agent answers.";
         START = "tree.start", secs(120).set_by("--start-timeout"),
             "Until every host is ready to start its ranks.";
+        START_SHOWN = "tree.start-shown", secs(2),
+            "A start that takes longer shows which hosts it waits for.";
+        START_AGAIN = "tree.start-again", secs(1), "Between two such pictures.";
         SETUP = "tree.setup", secs(30),
             "An agent waits from its first word until it is told its part.";
         GATHER = "tree.gather", secs(3),
@@ -162,6 +165,8 @@ deadlines! {
         GATHER_SLICE = "launcher.gather-slice", ms(50),
             "Between two checks whether the job is over, for who gathers traces of ranks that \
              another launcher starts.";
+        START_TOLD = "launcher.start-told", secs(10),
+            "Hosts that take longer to be ready are named once where no bar can be shown.";
         PROGRESS = "launcher.progress", ms(500), "A start that takes longer shows its progress.";
         ASK = "process-manager.ask", secs(5),
             "The launcher waits for another launcher (mpirun, srun) to say what it is.";

@@ -21,7 +21,7 @@ use super::record::Record;
 use super::standard::is_terminal;
 use super::{processes, sys};
 use crate::event_loop::{self, OsError, Poller, Ready, Role, Sender, Signals, Token, cannot, ms};
-use crate::local::{Channel, Message, Origin};
+use crate::local::{Channel, HostsStart, Message, Origin};
 use crate::plan::JobPlan;
 use crate::report::{HostRecord, JobReport};
 use crate::trace::ClockSample;
@@ -171,6 +171,13 @@ impl<'a> Control<'a> {
             (self.told, self.told_at) = (counts, now);
             // A launcher that is stopped does not read: then it misses a count, nothing else.
             let _ = self.channel.send(&Message::Progress(counts), false);
+        }
+    }
+
+    /// Tells the launcher's process which hosts are waited for.
+    pub(crate) fn tell_start(&mut self, start: HostsStart) {
+        if !self.launcher_gone {
+            let _ = self.channel.send(&Message::Hosts(start), false);
         }
     }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use bootstrap::collective::{Bytes, Collective, TreeMessage};
 use bootstrap::{HostId, Rank};
 use nix::unistd::getpid;
-use settings::deadlines::tree::{FAREWELL, FINISH};
+use settings::deadlines::tree::{FAREWELL, FINISH, START_SHOWN};
 
 use super::clocks::Clocks;
 use super::search::Search;
@@ -73,6 +73,8 @@ pub(super) struct Root<'a> {
     /// cut.
     pub(super) give_up: u64,
     pub(super) clocks: Clocks,
+    /// When the launcher is told next which hosts are waited for.
+    pub(super) tell_at: u64,
 }
 
 impl<'a> Root<'a> {
@@ -101,6 +103,7 @@ impl<'a> Root<'a> {
             deaf: [false; 2],
             give_up: 0,
             clocks: Clocks::default(),
+            tell_at: START_SHOWN.ms(),
         })
     }
 
@@ -123,6 +126,7 @@ impl<'a> Root<'a> {
 
     /// Everything that depends on several events, as long as the job lives.
     fn step_job(&mut self) {
+        self.tell_start();
         self.step_start();
         self.step_staging();
         self.step_input();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bootstrap::HostId;
 use bootstrap::collective::{Bytes, Collective, Node};
-use settings::deadlines::tree::{GATHER, START};
+use settings::deadlines::tree::{GATHER, START, START_AGAIN};
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
 use super::driver::{Phase, Root};
@@ -153,7 +153,18 @@ impl Root<'_> {
             return None;
         }
         let limit = self.start_limit();
-        Some(self.failing.map_or(limit, |at| limit.min(at.saturating_add(GATHER.ms()))))
+        let end = self.failing.map_or(limit, |at| limit.min(at.saturating_add(GATHER.ms())));
+        Some(end.min(self.tell_at))
+    }
+
+    /// Tells the launcher which hosts are waited for, now and then.
+    pub(super) fn tell_start(&mut self) {
+        const SHOWN: usize = 3;
+        let now = self.now();
+        if self.phase == Phase::Starting && now >= self.tell_at {
+            self.tell_at = now + START_AGAIN.ms();
+            self.control.tell_start(self.hosts.start(SHOWN));
+        }
     }
 
     fn start_limit(&self) -> u64 {

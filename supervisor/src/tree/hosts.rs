@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::local::HostsStart;
 use crate::report::HostRecord;
 use spawner_ssh::diagnosis::{Failure, Step};
 
@@ -74,6 +75,26 @@ impl Hosts {
     pub(crate) fn unsettled(&self) -> Vec<u32> {
         let open = (0..).zip(&self.hosts).filter(|(_, host)| Self::is_open(host));
         open.map(|(number, _)| number).collect()
+    }
+
+    /// How far the start is, with at most `most` of the hosts that are waited for, those that have
+    /// come least far first.
+    pub(crate) fn start(&self, most: usize) -> HostsStart {
+        let mut open: Vec<&HostRecord> =
+            self.hosts.iter().filter(|host| Self::is_open(host)).collect();
+        open.sort_by_key(|host| host.step);
+        let total = self.hosts.len();
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        HostsStart {
+            total: count(total),
+            ready: count(total - self.open - self.failed),
+            failed: count(self.failed),
+            slowest: open
+                .into_iter()
+                .take(most)
+                .map(|host| (host.host.clone(), host.step.name().to_owned()))
+                .collect(),
+        }
     }
 
     /// What failed, grouped by cause: one line for each, with the hosts and what to try.

@@ -38,6 +38,25 @@ fn a_spare_takes_the_place_of_a_host_that_does_not_start() {
 }
 
 #[test]
+fn a_slow_host_is_named_while_it_is_waited_for() {
+    let Some(bed) = Bed::up("slow hosts", "n1 n2") else { return };
+    let path = format!("{}/ssh-slow-n2", bed.share());
+    let text = "#!/bin/sh\ncase \"$*\" in *' n2 '*) sleep 13;; esac\nexec ssh \"$@\"\n";
+    std::fs::write(&path, text).expect("the share can be written");
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("it can be made executable");
+    let command = format!("GASNET_SSH_CMD={path}");
+    let words = ["-n", "2", "--hosts", "n1,n2", "echo", "up"];
+    let outcome = bed.run(&[&command], &words);
+    outcome.expect(0);
+    assert_eq!(outcome.err().matches("1 of 2 hosts are ready; waiting for n2 (").count(), 1);
+    let silent = [&["--progress", "none"][..], &words].concat();
+    let outcome = bed.run(&[&command], &silent);
+    outcome.expect(0);
+    assert!(!outcome.err().contains("waiting for"), "{}", outcome.err());
+}
+
+#[test]
 fn a_job_whose_host_is_lost_is_started_again() {
     let Some(bed) = Bed::up("jobs that are started again", "n1 n2 n3") else { return };
     let mark = format!("{}/second", bed.share());
