@@ -89,6 +89,9 @@ deadlines! {
             "After the job's time limit, or a second signal that asks for its end, the launcher \
              waits for the report; then it kills its agent and all that is left. Longer than the \
              waits of an agent that works, one after the other.";
+        ORPHANED = "agent.orphaned", secs(30),
+            "An agent whose launcher or parent has gone ends its ranks and cleans up; then the \
+             kernel kills it. Longer than the waits of an agent that works, one after the other.";
         AFTER_LOSS = "agent.after-loss", secs(5),
             "The launcher waits for the end of everything that a lost agent left.";
         CLEANUP_SLICE = "agent.cleanup-slice", ms(20), "Longest single sleep in that wait.";

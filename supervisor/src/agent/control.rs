@@ -17,6 +17,7 @@ use super::input::Feed;
 use super::local_ranks::LocalRanks;
 use super::machine::{CODE_LAUNCH, Command, Event, Machine, RankEvent, Rules};
 use super::output::Output;
+use super::processes::LastDelay;
 use super::record::Record;
 use super::standard::is_terminal;
 use super::{processes, sys};
@@ -57,6 +58,7 @@ pub(crate) struct Control<'a> {
     launcher: i32,
     channel: Channel,
     pub(crate) launcher_gone: bool,
+    last_delay: Option<LastDelay>,
     /// Counts that the launcher knows, and since when.
     told: [u32; 3],
     told_at: u64,
@@ -83,6 +85,7 @@ impl<'a> Control<'a> {
             launcher,
             channel,
             launcher_gone: false,
+            last_delay: None,
             told: [0; 3],
             told_at: 0,
             commands: Vec::new(),
@@ -257,6 +260,7 @@ pub(crate) trait Supervise<'a>: Role {
         let control = self.control();
         if !std::mem::replace(&mut control.launcher_gone, true) {
             control.poller.remove(&control.channel);
+            control.last_delay = Some(LastDelay::begin());
             self.event(Event::LauncherLost);
         }
     }
