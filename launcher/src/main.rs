@@ -17,6 +17,7 @@ use launcher::report_file::ReportFile;
 use launcher::trace::Tracing;
 use launcher::{doctor, documents, dry_run, summary};
 use nix::unistd::AccessFlags;
+use settings::deadlines::agent::UNREAD;
 use settings::{log, say};
 use supervisor::report::JobReport;
 
@@ -101,10 +102,13 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
     };
     let mut display = Display::new(flags.progress);
     let mut watching = tracing.watch(&mut display);
+    // Whoever does not read our lines must not keep us from hearing signals.
+    log::bound_reader(Some(UNREAD.limit));
     let outcome = supervisor::local::supervise(&job.plan, supervisor::run, started, &mut watching);
     display.clear();
     match outcome {
         Ok(outcome) => {
+            log::bound_reader((outcome.exit_code != 0).then_some(UNREAD.limit));
             tracing.finish(&job, &outcome);
             finish(&job, &outcome, report, flags.level())
         }

@@ -8,9 +8,12 @@
 use std::borrow::Cow;
 use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing::field::{Field, Visit};
 use tracing::subscriber::{Interest, NoSubscriber};
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber, dispatcher, span};
@@ -88,6 +91,48 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 #[derive(Debug)]
 struct Lines;
 
+/// Milliseconds that a line waits for a reader; the largest number is for ever.
+static READER: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// From now on a line that nobody reads is dropped after `limit`, and those after it at once, until
+/// somebody reads again; `None`: it waits for ever.
+pub fn bound_reader(limit: Option<Duration>) {
+    let ms = limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+    READER.store(ms, Ordering::Relaxed);
+}
+
+fn write_bounded(bytes: &[u8]) {
+    let mut err = std::io::stderr();
+    if READER.load(Ordering::Relaxed) == u64::MAX {
+        let _ = err.write_all(bytes);
+        return;
+    }
+    // What reports "writable" takes so much without waiting.
+    for piece in bytes.chunks(libc::PIPE_BUF) {
+        if !has_reader(&err) {
+            READER.store(0, Ordering::Relaxed);
+            return;
+        }
+        if err.write_all(piece).is_err() {
+            return;
+        }
+    }
+}
+
+fn has_reader(err: &std::io::Stderr) -> bool {
+    let limit = Duration::from_millis(READER.load(Ordering::Relaxed));
+    let until = Instant::now().checked_add(limit);
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| PollTimeout::try_from(left).ok());
+        let mut entry = [PollFd::new(err.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut entry, left.unwrap_or(PollTimeout::MAX)) {
+            Err(nix::Error::EINTR) => {}
+            ready => return ready != Ok(0),
+        }
+    }
+}
+
 /// The text of an event.
 struct Text(String);
 
@@ -113,7 +158,7 @@ impl Subscriber for Lines {
         let mut text = Text(format!("{}: ", event.metadata().target()));
         event.record(&mut text);
         text.0.push('\n');
-        let _ = std::io::stderr().write_all(visible(&text.0).as_bytes());
+        write_bounded(visible(&text.0).as_bytes());
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

@@ -74,6 +74,9 @@ deadlines! {
         DRAIN = "output.drain", secs(1),
             "After the last known process ended, until output pipes that unknown processes keep \
              open are given up.";
+        UNREAD = "output.unread", secs(10),
+            "Once a job has failed or was told to end, until what waits for a reader that takes \
+             nothing is dropped. A job that ends well waits as long as its reader does.";
         PROMPT = "output.prompt", ms(100),
             "Until an unfinished line of the rank that reads the terminal is shown.";
         SIGNAL_EFFECT = "signal.effect", secs(10),

@@ -118,7 +118,22 @@ impl<'a> Control<'a> {
         let feed = self.feed.as_ref().and_then(|feed| feed.parked);
         let told = (self.told != self.record.counts).then(|| self.told_at + PROGRESS_EVERY);
         let prompt = self.output.prompt_in().map(|left| self.poller.now().saturating_add(left));
-        [self.machine.deadline(), feed, told, prompt].into_iter().flatten().min()
+        let unread = self.unread_deadline();
+        [self.machine.deadline(), feed, told, prompt, unread].into_iter().flatten().min()
+    }
+
+    fn unread_deadline(&self) -> Option<u64> {
+        self.output.unread_in().map(|left| self.poller.now().saturating_add(left))
+    }
+
+    /// Patience with readers is for jobs that end well. Whether output was dropped now, so that
+    /// there is room again.
+    pub(crate) fn mind_readers(&mut self) -> bool {
+        if self.output.is_written() || !self.machine.is_failing() {
+            return false;
+        }
+        self.output.bound_reader();
+        self.output.drop_unread()
     }
 
     /// Tells the launcher's process how far the job has come when that has changed, not too often
@@ -363,6 +378,9 @@ impl<'a> OneHost<'a> {
                 output.settle();
             }
         }
+        if self.control.impatient || self.is_drained() {
+            self.control.output.say_dropped();
+        }
         self.over = self.control.impatient || self.is_drained();
         self.draining = Some(draining);
     }
@@ -382,23 +400,27 @@ impl Role for OneHost<'_> {
     }
 
     fn step(&mut self) -> bool {
+        let dropped = self.control.mind_readers();
         if self.draining.is_none() && !self.control.machine.is_finished() {
             let more = self.start_some();
             let again = self.step_input();
             if !self.control.machine.is_finished() {
                 self.control.tell_progress(false);
-                return more || again;
+                return more || again || dropped;
             }
         }
         let draining = self.draining.take().unwrap_or_else(|| self.begin_draining());
         self.drain(draining);
-        false
+        dropped
     }
 
     fn deadline(&self) -> Option<u64> {
         match &self.draining {
             None => self.control.deadline(),
-            Some(draining) => (!self.ranks.capture.is_over()).then_some(draining.give_up),
+            Some(draining) => {
+                let pipes = (!self.ranks.capture.is_over()).then_some(draining.give_up);
+                [pipes, self.control.unread_deadline()].into_iter().flatten().min()
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use settings::deadlines::agent::PROMPT;
+use settings::deadlines::agent::{PROMPT, UNREAD};
 use settings::log;
 
 use super::capture::Outlet;
@@ -50,8 +50,10 @@ pub(crate) struct Output {
     /// The rank whose prompts are shown, and when.
     prompter: Option<u32>,
     prompt_at: Option<Instant>,
+    /// Since when the job is known not to end well: its readers are not waited for for ever.
+    failing: Option<Instant>,
     /// Whether output was lost because our own streams or the output files could not be written (a
-    /// reader that left does not count).
+    /// reader that left does not count), or because nobody read it.
     pub(crate) lost: bool,
     lines: Vec<u8>,
 }
@@ -86,6 +88,7 @@ impl Output {
             tails: Vec::new(),
             prompter,
             prompt_at: None,
+            failing: None,
             lost: false,
             lines: Vec::new(),
         }
@@ -148,7 +151,7 @@ impl Output {
         let sink = &mut self.sinks[self.sink_of[which as usize]];
         let stream = &mut self.streams[rank as usize][which as usize];
         if self.alone {
-            return sink.push(&[data]);
+            return sink.push(Some(rank), &[data]);
         }
         let cut = data.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let (whole, rest) = data.split_at(cut);
@@ -157,9 +160,9 @@ impl Output {
                 stream.partial.extend_from_slice(whole);
                 self.lines.clear();
                 prefixed(&self.plan, rank, &stream.partial, &mut self.lines);
-                sink.push(&[&self.lines]);
+                sink.push(Some(rank), &[&self.lines]);
             } else {
-                sink.push(&[&stream.partial, whole]);
+                sink.push(Some(rank), &[&stream.partial, whole]);
             }
             stream.partial.clear();
         }
@@ -182,7 +185,7 @@ impl Output {
                 here(&path),
                 seen(error)
             );
-            self.sinks[self.sink_of[1]].push(&[text.as_bytes()]);
+            self.sinks[self.sink_of[1]].push(None, &[text.as_bytes()]);
         }
     }
 
@@ -220,9 +223,9 @@ impl Output {
             stream.partial.push(b'\n');
             self.lines.clear();
             prefixed(&self.plan, rank, &stream.partial, &mut self.lines);
-            sink.push(&[&self.lines]);
+            sink.push(Some(rank), &[&self.lines]);
         } else {
-            sink.push(&[&stream.partial]);
+            sink.push(Some(rank), &[&stream.partial]);
         }
         stream.partial.clear();
     }
@@ -245,7 +248,7 @@ impl Output {
                 let place = place.unwrap_or_default();
                 let error = seen(&error);
                 let text = format!("gasnetrun_ibv: cannot write standard {name}{place}: {error}\n");
-                self.sinks[self.sink_of[1]].push(&[text.as_bytes()]);
+                self.sinks[self.sink_of[1]].push(None, &[text.as_bytes()]);
             }
         }
     }
@@ -257,8 +260,48 @@ impl Output {
     /// A line of our own, among those of the ranks.
     pub(crate) fn message(&mut self, text: &str) {
         let line = format!("gasnetrun_ibv: {}\n", log::visible(text));
-        self.sinks[self.sink_of[1]].push(&[line.as_bytes()]);
+        self.sinks[self.sink_of[1]].push(None, &[line.as_bytes()]);
         self.settle();
+    }
+
+    /// The job has failed, or was told to end: a reader that takes nothing is given up in time.
+    pub(crate) fn bound_reader(&mut self) {
+        self.failing.get_or_insert_with(Instant::now);
+    }
+
+    /// When the first reader is given up, unless it takes something.
+    fn patience_ends(&self, sink: &Sink) -> Option<Instant> {
+        sink.unread_since()?.max(self.failing?).checked_add(UNREAD.limit)
+    }
+
+    pub(crate) fn unread_in(&self) -> Option<u64> {
+        let ends = self.sinks.iter().filter_map(|sink| self.patience_ends(sink)).min()?;
+        let left = ends.saturating_duration_since(Instant::now());
+        Some(u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
+    }
+
+    /// Drops what nobody has read in time; whether there was anything.
+    pub(crate) fn drop_unread(&mut self) -> bool {
+        let (now, mut dropped) = (Instant::now(), false);
+        for at in 0..self.sinks.len() {
+            if self.patience_ends(&self.sinks[at]).is_some_and(|ends| now >= ends) {
+                self.sinks[at].give_up();
+                (self.lost, dropped) = (true, true);
+            }
+        }
+        if dropped {
+            self.settle();
+        }
+        dropped
+    }
+
+    /// Says once what was dropped, where somebody may still read.
+    pub(crate) fn say_dropped(&mut self) {
+        let none = super::unread::Dropped::default();
+        let all = self.sinks.iter_mut().map(|sink| std::mem::take(&mut sink.dropped));
+        if let Some(text) = all.fold(none, |sum, more| sum.and(&more)).text() {
+            self.message(&text);
+        }
     }
 
     pub(crate) fn is_written(&self) -> bool {

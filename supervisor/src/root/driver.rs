@@ -167,6 +167,7 @@ impl<'a> Root<'a> {
         if late && !self.below.is_done() {
             self.lost_output("agents sent nothing more");
         }
+        self.control.output.say_dropped();
         self.below.part();
         self.phase = Phase::Parting;
         self.give_up = now + FAREWELL.ms();
@@ -242,6 +243,7 @@ impl Role for Root<'_> {
     }
 
     fn step(&mut self) -> bool {
+        let dropped = self.control.mind_readers();
         if matches!(self.phase, Phase::Starting | Phase::Running) {
             if !self.control.machine.is_finished() {
                 self.step_job();
@@ -249,7 +251,7 @@ impl Role for Root<'_> {
             // A start that failed ends here.
             if !self.control.machine.is_finished() {
                 self.control.tell_progress(false);
-                return false;
+                return dropped;
             }
             self.begin_draining();
         }
@@ -259,7 +261,7 @@ impl Role for Root<'_> {
         if self.phase == Phase::Parting {
             self.part();
         }
-        false
+        dropped
     }
 
     fn deadline(&self) -> Option<u64> {
