@@ -65,6 +65,11 @@ deadlines! {
             "The agent waits for such ranks, until the exit counts as not collective.";
         DECISION_ACK = "exit.decision-ack", ms(20),
             "After a decided exit, until the agent sends SIGQUIT to ranks that have not read it.";
+        EXEC = "agent.exec", secs(60),
+            "From the start of a process until it runs its program; then it is killed. The program may \
+             be read from a slow file system.";
+        EXEC_LOOK = "agent.exec-look", ms(100),
+            "Between two looks whether such a process is stopped, so that it must be continued.";
         KILL_GRACE = "end.kill-grace", secs(2), "Between SIGTERM and SIGKILL of the ranks.";
         REAP = "end.reap", secs(5),
             "After SIGKILL, until the job is given up and names the processes that are left.";

@@ -58,13 +58,18 @@ pub(crate) struct Output {
     lines: Vec<u8>,
 }
 
-/// Makes a file for output, and never waits for a reader: what writes it serves all ranks.
+/// Makes a file for output, and never waits for a reader or whoever holds a lease: what writes it
+/// serves all ranks. A pipe is looked for before, because one without a reader cannot be opened, and
+/// after, because by then it may be another file.
 fn create(path: &Path) -> io::Result<File> {
+    let pipe = || io::Error::other("it is a pipe; output can only go to files");
     if std::fs::metadata(path).is_ok_and(|known| known.file_type().is_fifo()) {
-        return Err(io::Error::other("it is a pipe; output can only go to files"));
+        return Err(pipe());
     }
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let mut options = File::options();
-    options.write(true).create(true).truncate(true).custom_flags(libc::O_NONBLOCK).open(path)
+    let file = options.write(true).create(true).truncate(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.file_type().is_fifo() { Err(pipe()) } else { Ok(file) }
 }
 
 impl Output {
