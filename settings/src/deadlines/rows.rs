@@ -29,6 +29,9 @@ deadlines! {
         PM_REFUSAL = "bootstrap.process-manager.refusal", secs(5),
             "A rank waits in the fence that carries a refusal to the other hosts. When they do not \
              come, the ranks of this host hear the refusal all the same.";
+        PM_WATCH = "bootstrap.process-manager.watch", ms(250),
+            "Between two checks of a rank in a fence of a process manager whether the end of the job \
+             is decided, or the fence has taken too long.";
         PM_LEAVE = "bootstrap.process-manager.leave", secs(2),
             "A rank that leaves waits for the last answer of a PMI server. It ends anyway.";
         PM_OTHERS = "bootstrap.process-manager.others", secs(10).set_by("GASNET_EXITTIMEOUT"),
