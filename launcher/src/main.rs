@@ -18,7 +18,7 @@ use launcher::trace::Tracing;
 use launcher::{doctor, documents, dry_run, summary};
 use nix::unistd::AccessFlags;
 use settings::deadlines::agent::UNREAD;
-use settings::{log, say};
+use settings::{log, say, say_lines};
 use supervisor::report::JobReport;
 
 fn main() -> ExitCode {
@@ -42,7 +42,8 @@ fn live(started: Instant) -> ExitCode {
         return ExitCode::from(doctor::check_this_host(&words[2..]));
     }
     let result = if first == doctor::WORD {
-        doctor::main(&words[2..]).and_then(|(text, code)| print(&text).map(|()| code))
+        doctor::main(&words[2..])
+            .and_then(|(text, code)| print(&log::visible(&text)).map(|()| code))
     } else {
         let line = command_line::parse(words.iter().skip(1).cloned());
         line.map_err(Failure::from).and_then(|line| act(&line, &words, started))
@@ -57,7 +58,11 @@ fn live(started: Instant) -> ExitCode {
 
 /// Says what failed, and gives its exit code.
 fn said(failure: &Failure) -> u8 {
-    say!(ERROR, NAME, "{failure}");
+    if failure.has_lines() {
+        say_lines!(ERROR, NAME, "{failure}");
+    } else {
+        say!(ERROR, NAME, "{failure}");
+    }
     failure.code()
 }
 
@@ -156,7 +161,7 @@ fn finish(
         None => summary::text(outcome, level, job.plan.conduit_program),
     };
     if let Some(text) = text {
-        say!(INFO, NAME, "{text}");
+        say_lines!(INFO, NAME, "{text}");
     }
     // As exit(3) does it, only the low 8 bits reach the caller.
     let code = outcome.exit_code.to_le_bytes()[0];

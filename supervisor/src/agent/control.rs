@@ -8,7 +8,7 @@ use std::time::Duration;
 use bootstrap::collective::Collective;
 use nix::sys::signal::SigSet;
 use settings::log::LAUNCHER;
-use settings::say;
+use settings::{log, say};
 
 use super::bootstrap_server::BootstrapServer;
 use super::capture::Draining;
@@ -241,7 +241,7 @@ pub(crate) trait Supervise<'a>: Role {
             RankEvent::Started { rank, pid, .. } => {
                 if let Err(error) = self.control().output.adopt(rank) {
                     let text = format!("cannot make the output files of rank {rank}: {error}");
-                    self.fail_start(Some(rank), CODE_LAUNCH, text);
+                    self.fail_start(Some(rank), CODE_LAUNCH, &text);
                 }
                 self.control().say(1, || format!("rank {rank} runs as process {pid}"));
             }
@@ -252,7 +252,8 @@ pub(crate) trait Supervise<'a>: Role {
         }
     }
 
-    fn fail_start(&mut self, rank: Option<u32>, code: i32, text: String) {
+    fn fail_start(&mut self, rank: Option<u32>, code: i32, text: &str) {
+        let text = log::line(text).into_owned();
         self.happened(&RankEvent::StartFailed { rank, code, text });
     }
 
@@ -316,7 +317,7 @@ impl<'a> OneHost<'a> {
         let prepare =
             |()| self.ranks.prepare(self.mask).map_err(|unready| (unready.text, unready.code));
         if let Err((text, code)) = made.and_then(prepare) {
-            self.fail_start(None, code, text);
+            self.fail_start(None, code, &text);
         }
         event_loop::run(&mut self).map_err(cannot("wait for events"))?;
         let orphans = self.ranks.orphans();

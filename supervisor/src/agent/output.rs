@@ -185,12 +185,11 @@ impl Output {
     fn file_failed(&mut self, rank: u32, which: Which, error: &io::Error) {
         let path = self.path(rank, which).unwrap_or_default();
         if !std::mem::replace(&mut self.lost, true) {
-            let text = format!(
-                "gasnetrun_ibv: cannot write {}: {}; output files there are not complete\n",
+            self.push_line(&format!(
+                "cannot write {}: {}; output files there are not complete",
                 here(&path),
                 seen(error)
-            );
-            self.sinks[self.sink_of[1]].push(None, &[text.as_bytes()]);
+            ));
         }
     }
 
@@ -252,8 +251,7 @@ impl Output {
                 let place = self.sinks[at].stream.path().map(|path| format!(", {}", here(&path)));
                 let place = place.unwrap_or_default();
                 let error = seen(&error);
-                let text = format!("gasnetrun_ibv: cannot write standard {name}{place}: {error}\n");
-                self.sinks[self.sink_of[1]].push(None, &[text.as_bytes()]);
+                self.push_line(&format!("cannot write standard {name}{place}: {error}"));
             }
         }
     }
@@ -264,9 +262,13 @@ impl Output {
 
     /// A line of our own, among those of the ranks.
     pub(crate) fn message(&mut self, text: &str) {
-        let line = format!("gasnetrun_ibv: {}\n", log::visible(text));
-        self.sinks[self.sink_of[1]].push(None, &[line.as_bytes()]);
+        self.push_line(text);
         self.settle();
+    }
+
+    fn push_line(&mut self, text: &str) {
+        let line = format!("{}: {}\n", log::LAUNCHER, log::line(text));
+        self.sinks[self.sink_of[1]].push(None, &[line.as_bytes()]);
     }
 
     /// The job has failed, or was told to end: a reader that takes nothing is given up in time.

@@ -109,7 +109,7 @@ impl<'a> Root<'a> {
                 self.start_links();
                 self.stage_program();
             }
-            Err(text) => self.fail_start(None, CODE_LAUNCH, text),
+            Err(text) => self.fail_start(None, CODE_LAUNCH, &text),
         }
         event_loop::run(&mut self).map_err(cannot("wait for events"))?;
         // What a remote shell left behind (a shared connection) is not ours to keep.
