@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 
+use ::settings::log;
 use clap::FromArgMatches;
+use clap::error::ContextValue;
 
 use crate::flags::{Flags, command};
 use crate::normalise::{LineError, Spellings};
@@ -39,10 +41,27 @@ pub enum CommandLineError {
     StdinRank(u32, u32),
 }
 
+fn shown(word: &ContextValue) -> Option<ContextValue> {
+    let line = |word: &String| log::line(word).into_owned();
+    match word {
+        ContextValue::String(word) => Some(ContextValue::String(line(word))),
+        ContextValue::Strings(words) => {
+            Some(ContextValue::Strings(words.iter().map(line).collect()))
+        }
+        _ => None,
+    }
+}
+
 /// What the parser of a table says: a mistake, or the text that was asked for (`--help`,
 /// `--version`).
 impl From<clap::Error> for CommandLineError {
-    fn from(error: clap::Error) -> Self {
+    fn from(mut error: clap::Error) -> Self {
+        // The parser's text has several lines; words of the user begin none.
+        let words: Vec<_> =
+            error.context().filter_map(|(kind, word)| Some((kind, shown(word)?))).collect();
+        for (kind, word) in words {
+            error.insert(kind, word);
+        }
         let text = error.to_string();
         if error.use_stderr() {
             let text = text.strip_prefix("error: ").unwrap_or(&text);

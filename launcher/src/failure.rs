@@ -96,6 +96,12 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Whether its text has several lines; what came from outside has begun none of them.
+    #[must_use]
+    pub const fn has_lines(&self) -> bool {
+        matches!(self, Self::CommandLine(CommandLineError::Option(_)) | Self::Settings(_))
+    }
+
     /// The exit code.
     #[must_use]
     pub fn code(&self) -> u8 {

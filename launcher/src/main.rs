@@ -18,8 +18,9 @@ use launcher::report_file::ReportFile;
 use launcher::trace::Tracing;
 use launcher::{doctor, documents, dry_run, summary, watch};
 use nix::unistd::AccessFlags;
+use settings::deadlines::agent::UNREAD;
 use settings::deadlines::retry::PAUSE;
-use settings::{log, say};
+use settings::{log, say, say_lines};
 use supervisor::report::JobReport;
 
 fn main() -> ExitCode {
@@ -45,11 +46,11 @@ fn live(started: Instant) -> ExitCode {
     if first == supervisor::watch::stacks::WORD {
         return ExitCode::from(supervisor::watch::stacks::main(&words[2..]));
     }
-    let shown = |(text, code): (String, u8)| print(&text).map(|()| code);
     let result = if first == doctor::WORD {
-        doctor::main(&words[2..]).and_then(shown)
+        doctor::main(&words[2..])
+            .and_then(|(text, code)| print(&log::visible(&text)).map(|()| code))
     } else if watch::WORDS.contains(&first) {
-        watch::main(&words[1..]).and_then(shown)
+        watch::main(&words[1..]).and_then(|(text, code)| print(&text).map(|()| code))
     } else {
         let line = command_line::parse(words.iter().skip(1).cloned());
         line.map_err(Failure::from).and_then(|line| act(&line, &words, started))
@@ -64,7 +65,11 @@ fn live(started: Instant) -> ExitCode {
 
 /// Says what failed, and gives its exit code.
 fn said(failure: &Failure) -> u8 {
-    say!(ERROR, NAME, "{failure}");
+    if failure.has_lines() {
+        say_lines!(ERROR, NAME, "{failure}");
+    } else {
+        say!(ERROR, NAME, "{failure}");
+    }
     failure.code()
 }
 
@@ -112,6 +117,8 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
         job.started += 1;
         let mut display = Display::new(flags.progress);
         let mut watching = tracing.watch(&mut display);
+        // Whoever does not read our lines must not keep us from hearing signals.
+        log::bound_reader(Some(UNREAD.limit));
         let outcome =
             supervisor::local::supervise(&job.plan, supervisor::run, started, &mut watching);
         display.clear();
@@ -119,6 +126,7 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
             Ok(outcome) => outcome,
             Err(error) => return Err(give_up(report, Some(&job), error.into())),
         };
+        log::bound_reader((outcome.exit_code != 0).then_some(UNREAD.limit));
         let Some(again) = again(&mut job, &outcome, input, started) else {
             tracing.finish(&job, &outcome);
             return finish(&job, &outcome, report, flags.level());
@@ -191,7 +199,7 @@ fn finish(
         None => summary::text(outcome, level, job.plan.conduit_program),
     };
     if let Some(text) = text {
-        say!(INFO, NAME, "{text}");
+        say_lines!(INFO, NAME, "{text}");
     }
     if outcome.checkpointed {
         let code = outcome.exit_code;

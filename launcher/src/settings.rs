@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use settings::log::line;
 use settings::{Env, Values};
 
 use crate::environment::set_by_launcher;
 
 /// Values that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]
+#[error("{}", .0.iter().map(|one| line(&one.to_string()).into_owned()).collect::<Vec<_>>().join("\n  "))]
 pub struct SettingsError(pub Vec<settings::Error>);
 
 /// Variables that passed.

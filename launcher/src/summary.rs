@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use nix::sys::signal::Signal::{self, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
+use settings::log::line;
 use spawner_pmi::launch::Call;
 use supervisor::report::{Cause, CauseKind, JobReport};
 
@@ -74,7 +75,7 @@ fn with_pid(who: String, cause: &Cause) -> String {
 fn headline(cause: &Cause, size: usize) -> String {
     let mut who = cause.rank.map_or("the job".to_owned(), |rank| format!("rank {rank} of {size}"));
     if let Some(host) = &cause.host {
-        let _ = write!(who, " on host {host}");
+        let _ = write!(who, " on host {}", line(host));
     }
     let who = with_pid(who, cause);
     let signal = cause.signal.map_or_else(String::new, signal_name);

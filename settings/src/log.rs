@@ -8,9 +8,12 @@
 use std::borrow::Cow;
 use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing::field::{Field, Visit};
 use tracing::subscriber::{Interest, NoSubscriber};
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber, dispatcher, span};
@@ -64,14 +67,39 @@ macro_rules! say {
     };
 }
 
+/// The same for a text of the launcher that has several lines, each of which is ours: a summary, a
+/// table. Whatever of others is in it has gone through [`line`](log::line) or has no end of line.
+#[macro_export]
+macro_rules! say_lines {
+    ($level:ident, $who:expr, $($text:tt)+) => {
+        $crate::log::with_subscriber(|| {
+            $crate::tracing::event!(
+                target: $who, $crate::tracing::Level::$level, lines = true, $($text)+
+            );
+        })
+    };
+}
+
 /// A text of somebody else (a rank's lines, a path) as it may go to a terminal: control characters and
 /// those that turn the direction of writing as escapes, so that none moves the cursor, hides what is
 /// there or passes for a line of ours. Ends of lines and tabs stay.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| matches!(c, '\n' | '\t'))
+}
+
+/// The same as one line: what came from outside (a path, an argument, a host's name) begins none of
+/// its own. What the launcher says goes through here, unless it is [`say_lines`](crate::say_lines).
+#[must_use]
+pub fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c == '\t')
+}
+
+fn escaped(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     let acts = |c: char| {
-        (c.is_control() && !matches!(c, '\n' | '\t'))
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        // The separators end a line for some.
+        turns || matches!(c, '\u{2028}' | '\u{2029}') || (c.is_control() && !stays(c))
     };
     if !text.contains(acts) {
         return Cow::Borrowed(text);
@@ -88,14 +116,61 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 #[derive(Debug)]
 struct Lines;
 
-/// The text of an event.
-struct Text(String);
+/// Milliseconds that a line waits for a reader; the largest number is for ever.
+static READER: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// From now on a line that nobody reads is dropped after `limit`, and those after it at once, until
+/// somebody reads again; `None`: it waits for ever.
+pub fn bound_reader(limit: Option<Duration>) {
+    let ms = limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+    READER.store(ms, Ordering::Relaxed);
+}
+
+fn write_bounded(bytes: &[u8]) {
+    let mut err = std::io::stderr();
+    if READER.load(Ordering::Relaxed) == u64::MAX {
+        let _ = err.write_all(bytes);
+        return;
+    }
+    // What reports "writable" takes so much without waiting.
+    for piece in bytes.chunks(libc::PIPE_BUF) {
+        if !has_reader(&err) {
+            READER.store(0, Ordering::Relaxed);
+            return;
+        }
+        if err.write_all(piece).is_err() {
+            return;
+        }
+    }
+}
+
+fn has_reader(err: &std::io::Stderr) -> bool {
+    let limit = Duration::from_millis(READER.load(Ordering::Relaxed));
+    let until = Instant::now().checked_add(limit);
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| PollTimeout::try_from(left).ok());
+        let mut entry = [PollFd::new(err.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut entry, left.unwrap_or(PollTimeout::MAX)) {
+            Err(nix::Error::EINTR) => {}
+            ready => return ready != Ok(0),
+        }
+    }
+}
+
+/// The text of an event, and whether its ends of lines are ours.
+#[derive(Default)]
+struct Text(String, bool);
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == "message" {
             let _ = write!(self.0, "{value:?}");
         }
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.1 |= field.name() == "lines" && value;
     }
 }
 
@@ -110,10 +185,13 @@ impl Subscriber for Lines {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut text = Text(format!("{}: ", event.metadata().target()));
-        event.record(&mut text);
-        text.0.push('\n');
-        let _ = std::io::stderr().write_all(visible(&text.0).as_bytes());
+        let who = event.metadata().target();
+        let mut said = Text::default();
+        event.record(&mut said);
+        // A rank's messages are its own affair.
+        let whole = who != LAUNCHER || said.1;
+        let text = if whole { visible(&said.0) } else { line(&said.0) };
+        write_bounded(format!("{who}: {text}\n").as_bytes());
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -144,10 +222,11 @@ mod tests {
         }
 
         fn event(&self, event: &Event<'_>) {
-            let mut text =
-                Text(format!("{} {}: ", event.metadata().level(), event.metadata().target()));
+            let mut text = Text::default();
             event.record(&mut text);
-            self.0.lock().expect("not poisoned").push(text.0);
+            let about = event.metadata();
+            let text = format!("{} {}: {}", about.level(), about.target(), text.0);
+            self.0.lock().expect("not poisoned").push(text);
         }
 
         fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -181,6 +260,8 @@ mod tests {
         let forged = "\u{1b}[2J\rgasnetrun_ibv: all is well\u{9b}0m\u{7f}\u{202e}";
         let seen = "\\u{1b}[2J\\rgasnetrun_ibv: all is well\\u{9b}0m\\u{7f}\\u{202e}";
         assert_eq!(visible(forged), seen);
+        assert_eq!(line("a/b\ngasnetrun_ibv: all is well"), "a/b\\ngasnetrun_ibv: all is well");
+        assert_eq!(line("one\u{2028}two\tthree"), "one\\u{2028}two\tthree");
     }
 
     #[test]

@@ -34,7 +34,10 @@ pub const SCRIPT: &str = concat!(
     r#"for c in "$XDG_CACHE_HOME/gasnetrun" "${TMPDIR:-/tmp}/gasnetrun-$(id -u)"; do "#,
     r#"case "$c" in /gasnetrun) continue;; /*) ;; *) continue;; esac; d="$c/$j"; "#,
     r#"e=$({ mkdir -p "$c" && if test -L "$c"; then echo a link; false; fi && "#,
-    r#"{ test -O "$c" || { echo of another user; false; }; } && chmod 700 "$c" && mkdir "$d" && "#,
+    r#"{ test -O "$c" || { echo of another user, who was there first; false; }; } && "#,
+    // Where everybody may rename what is there, it is nobody's.
+    r#"case "$(ls -ldL "${c%/*}")" in d???????w[tT]*) ;; d???????w*) echo open to everybody; false;; esac && "#,
+    r#"chmod 700 "$c" && mkdir "$d" && "#,
     r#"echo : > "$d/x" && chmod 700 "$d/x" && { test -x "$d/x" || { echo mounted noexec; false; }; }; } 2>&1) "#,
     r#"&& { rm "$d/x"; o=1; break; }; rm -rf "$d"; "#,
     r#"echo "gasnetrun_ibv: cannot execute an agent from $c: $e" >&2; done; "#,
@@ -42,7 +45,9 @@ pub const SCRIPT: &str = concat!(
     // Whether a file is what was meant.
     r#"v() { if command -v sha256sum >/dev/null 2>&1; then case "$(sha256sum < "$a")" in "$h "*) ;; *) return 1;; esac; "#,
     r#"else test "$(wc -c < "$a")" -eq "$n"; fi; }; "#,
-    r#"{ case "$m" in always) false;; esac && ln "$f" "$a" 2>/dev/null && v && touch "$f"; } || "#,
+    r#"{ case "$m" in always) false;; esac && ln "$f" "$a" 2>/dev/null && "#,
+    // What is kept is ours, or whoever it belongs to could change it.
+    r#"if test -L "$a"; then false; else test -O "$a"; fi && chmod 700 "$a" && v && touch "$f"; } || "#,
     r#"{ rm -f "$a"; echo GASNETRUN-SEND ""; head -c "$n" > "$a" && "#,
     r#"{ v || { echo "gasnetrun_ibv: cannot execute the agent: it arrived damaged" >&2; false; }; } && "#,
     r#"chmod 700 "$a" && ln -f "$a" "$f"; } && { "$a" --node-agent; r=$?; }; "#,
@@ -223,6 +228,14 @@ mod tests {
             std::fs::write(kept.join(&digest), "#!/bin/sh\necho broken\n").unwrap();
             let output = lines(shell, &all, scratch.path()).unwrap();
             assert_eq!(output, asked, "{shell}");
+            if nix::unistd::geteuid().is_root() {
+                // The right content, but another user's: he could change it while it runs.
+                let other = Some(65_534);
+                std::os::unix::fs::chown(kept.join(&digest), other, other).unwrap();
+                assert_eq!(lines(shell, &all, scratch.path()).unwrap(), asked, "{shell}");
+            } else {
+                eprintln!("SKIP a file of another user: only root can make one");
+            }
             let wrong = sent.replace("sent", "SENT");
             std::fs::remove_file(kept.join(&digest)).unwrap();
             let all = [&input[..], &stage, wrong.as_bytes(), b"frames"];
@@ -309,5 +322,36 @@ mod tests {
         let failure = Failure::of_shell(&said, "", Some(crate::End::Code(126)));
         assert_eq!(failure.class, Class::AgentBroken);
         assert!(failure.seen.contains("Not a directory"), "{}", failure.seen);
+    }
+
+    #[test]
+    fn the_script_uses_no_place_that_others_can_change() {
+        use std::os::unix::fs::PermissionsExt;
+        let said = |directory: &Path| {
+            let mut ssh = ssh("ssh", &[]);
+            ssh.agent = "/nowhere".into();
+            let stage = stage_input(&ssh, &digest_of(""), 0);
+            let input = [script_input(&ssh, false), stage].concat();
+            let mut command = Command::new("sh");
+            command.args(["-c", SCRIPT]).env("TMPDIR", directory).env_remove("XDG_CACHE_HOME");
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            std::io::Write::write_all(&mut child.stdin.take().unwrap(), &input).unwrap();
+            let output = child.wait_with_output().unwrap();
+            String::from_utf8_lossy(&output.stderr).into_owned()
+        };
+        let scratch = tempfile::tempdir().unwrap();
+        let open = |mode| std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(scratch.path(), open(0o777)).unwrap();
+        assert!(said(scratch.path()).contains("open to everybody"));
+        std::fs::set_permissions(scratch.path(), open(0o1777)).unwrap();
+        assert!(!said(scratch.path()).contains("open to everybody"));
+        let kept = scratch.path().join(format!("gasnetrun-{}", nix::unistd::geteuid()));
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&kept, Some(65_534), None).unwrap();
+            assert!(said(scratch.path()).contains("of another user, who was there first"));
+        } else {
+            eprintln!("SKIP a directory of another user: only root can make one");
+        }
     }
 }

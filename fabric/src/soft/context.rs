@@ -45,6 +45,8 @@ pub(super) struct Context {
     pub(super) activity: Activity,
     pub(super) events: AsyncEvents,
     pub(super) warnings: Warnings,
+    /// Connections without proof of the job key that are kept.
+    pub(super) unproven: usize,
     pub(super) faults: FaultInjection,
     /// Which ports are up.
     ports: Vec<AtomicBool>,
@@ -76,6 +78,7 @@ impl Context {
     pub(super) fn open(
         info: &DeviceInfo,
         (ip, key, mtu): (IpAddr, JobKey, Mtu),
+        unproven: usize,
         faults: FaultInjection,
         waker: &Arc<Waker>,
     ) -> Result<Self, Error> {
@@ -104,6 +107,7 @@ impl Context {
             activity: Activity::new(waker),
             events: AsyncEvents::new().map_err(&failed)?,
             warnings: Warnings::new(name),
+            unproven,
             faults,
             ports: (0..info.ports).map(|_| AtomicBool::new(true)).collect(),
         })

@@ -57,7 +57,7 @@ impl AsyncEvents {
 #[derive(Debug)]
 pub(super) struct Warnings {
     device: String,
-    rejections: Mutex<HashSet<Rejection>>,
+    pub(super) rejections: Mutex<HashSet<Rejection>>,
     shortage: AtomicBool,
     /// Connections that were rejected.
     pub(super) rejected: AtomicU64,
@@ -87,7 +87,8 @@ impl Warnings {
         let first =
             try_lock_for(&self.rejections, Wait::Post).is_some_and(|mut seen| seen.insert(why));
         if first && why != Rejection::Closed {
-            say!(WARN, FABRIC, "{}: refused a connection with {peer}: {why}", self.device);
+            let (what, device) = (why.outcome(), &self.device);
+            say!(WARN, FABRIC, "{device}: {what} a connection with {peer}: {why}");
         }
     }
 

@@ -5,7 +5,7 @@ pub(super) mod messages;
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,6 +19,7 @@ use self::messages::{
     CHALLENGE, HELLO, JobKey, Nonce, PROOF, Rejection, Target, VERDICT, challenge, check, hello,
     prove, read_hello, read_verdict, verdict,
 };
+use super::descriptors;
 use super::memory::without_waiting;
 use super::random::random;
 
@@ -74,6 +75,16 @@ impl Accepting {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
         let until = Instant::now() + HELLO_TIMEOUT.limit;
         Self { stream: Arc::new(stream), peer, until, packet: Packet::EMPTY, nonces: None }
+    }
+
+    /// Whether it has begun as peers do.
+    pub(super) const fn is_greeted(&self) -> bool {
+        self.nonces.is_some()
+    }
+
+    /// Why it is given up when its time has passed.
+    pub(super) const fn late(&self) -> Rejection {
+        if self.is_greeted() { Rejection::Slow } else { Rejection::Silent }
     }
 
     /// What the requester wants, when it has proved the key; `None`: not yet.
@@ -146,7 +157,7 @@ impl Connecting {
     pub(super) fn start(to: SocketAddr, is_local: bool, target: Target) -> io::Result<Self> {
         let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let fd: OwnedFd = socket(family, SockType::Stream, flags, None)?;
+        let fd = descriptors::make(|| Ok(socket(family, SockType::Stream, flags, None)?))?;
         let connected = connect(fd.as_raw_fd(), &SockaddrStorage::from(to));
         match connected {
             Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => {}

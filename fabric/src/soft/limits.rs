@@ -58,8 +58,15 @@ pub(super) const HOT_MISSES: u32 = 200;
 pub(super) const UNWATCH: u32 = 64;
 /// One pass in so many asks the system which other streams are ready.
 pub(super) const ASK_EVERY: u32 = 16;
-/// Connections that have not proved the job key; the oldest goes when there are more.
+/// One in so many of the descriptors that the process may have is for connections that have not
+/// proved the job key, over all devices; the oldest goes when there are more.
+pub(super) const UNPROVEN_SHARE: u64 = 8;
+/// Most such connections of a device.
 pub(super) const MAX_ACCEPTING: usize = 512;
+/// Such connections that a device has room for in any case.
+pub(super) const MIN_ACCEPTING: usize = 4;
+/// Soft limits on descriptors from which on there is room enough for the program and connections.
+pub(super) const MOVE_BELOW: i32 = 1 << 14;
 
 /// Bytes of datagrams that may wait in a device's socket.
 pub(super) const UDP_BUFFER: usize = 1 << 20;

@@ -10,6 +10,7 @@ mod context;
 mod cq;
 #[allow(unreachable_pub, reason = "public with the feature `testing`")]
 mod datagram;
+mod descriptors;
 mod device;
 mod device_handle;
 mod events;
@@ -129,21 +130,9 @@ pub fn open(config: &SoftConfig) -> Result<Arc<dyn Fabric>, Error> {
             numa: None,
         })
         .collect();
-    raise_descriptors();
     let faults = Arc::new(FaultPlan::new(config.faults.clone().unwrap_or_default()));
     let thread = ProgressThread::start()?;
     Ok(Arc::new(Soft { config: config.clone(), infos, faults, thread }))
-}
-
-/// Each connection takes two descriptors, and the usual soft limit is for programs that use
-/// `select`.
-fn raise_descriptors() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-    {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
 }
 
 impl Fabric for Soft {
@@ -161,8 +150,9 @@ impl Fabric for Soft {
             return Err(Error::argument("soft", "open a device", problem));
         };
         let names = (self.config.bind, self.config.key, self.config.mtu);
-        let ctx =
-            Context::open(info, names, FaultInjection::new(&self.faults), &self.thread.waker)?;
+        let unproven = descriptors::unproven(self.config.devices);
+        let faults = FaultInjection::new(&self.faults);
+        let ctx = Context::open(info, names, unproven, faults, &self.thread.waker)?;
         let device = Arc::new(SoftDevice::new(ctx));
         self.thread.add(&device);
         Ok(Arc::new(DeviceHandle(device)))

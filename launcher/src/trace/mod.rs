@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use bootstrap::trace::{Slot, capacity};
-use settings::say;
+use settings::{say, say_lines};
 use supervisor::local::{HostsStart, Observer, Progress};
 use supervisor::report::JobReport;
 use supervisor::trace::{ClockSample, Memory, Wanted};
@@ -110,7 +110,7 @@ impl Tracing {
         }
         if self.stats {
             let hosts = hosts(&slots, outcome, elsewhere);
-            say!(INFO, NAME, "{}", table::text(&slots, &hosts));
+            say_lines!(INFO, NAME, "{}", table::text(&slots, &hosts));
         }
         let Some((path, file)) = self.file else { return };
         let host_of = |rank: usize| match elsewhere {

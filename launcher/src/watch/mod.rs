@@ -185,7 +185,10 @@ fn act(action: &Action) -> Result<(String, u8), WatchError> {
             silent_hosts(&silent);
             let text = match json {
                 true => table::json_lines(&stacks),
-                false => table::joined(&lines(&grouped(&stacks), FRAMES)),
+                false => {
+                    let text = table::joined(&lines(&grouped(&stacks), FRAMES));
+                    ::settings::log::visible(&text).into_owned()
+                }
             };
             Ok((text, 0))
         }

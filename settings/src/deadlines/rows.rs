@@ -29,6 +29,9 @@ deadlines! {
         PM_REFUSAL = "bootstrap.process-manager.refusal", secs(5),
             "A rank waits in the fence that carries a refusal to the other hosts. When they do not \
              come, the ranks of this host hear the refusal all the same.";
+        PM_WATCH = "bootstrap.process-manager.watch", ms(250),
+            "Between two checks of a rank in a fence of a process manager whether the end of the job \
+             is decided, or the fence has taken too long.";
         PM_LEAVE = "bootstrap.process-manager.leave", secs(2),
             "A rank that leaves waits for the last answer of a PMI server. It ends anyway.";
         PM_OTHERS = "bootstrap.process-manager.others", secs(10).set_by("GASNET_EXITTIMEOUT"),
@@ -88,6 +91,11 @@ deadlines! {
             "The agent waits for such ranks, until the exit counts as not collective.";
         DECISION_ACK = "exit.decision-ack", ms(20),
             "After a decided exit, until the agent sends SIGQUIT to ranks that have not read it.";
+        EXEC = "agent.exec", secs(60),
+            "From the start of a process until it runs its program; then it is killed. The program may \
+             be read from a slow file system.";
+        EXEC_LOOK = "agent.exec-look", ms(100),
+            "Between two looks whether such a process is stopped, so that it must be continued.";
         KILL_GRACE = "end.kill-grace", secs(2), "Between SIGTERM and SIGKILL of the ranks.";
         REAP = "end.reap", secs(5),
             "After SIGKILL, until the job is given up and names the processes that are left.";
@@ -97,6 +105,9 @@ deadlines! {
         DRAIN = "output.drain", secs(1),
             "After the last known process ended, until output pipes that unknown processes keep \
              open are given up.";
+        UNREAD = "output.unread", secs(10),
+            "Once a job has failed or was told to end, until what waits for a reader that takes \
+             nothing is dropped. A job that ends well waits as long as its reader does.";
         PROMPT = "output.prompt", ms(100),
             "Until an unfinished line of the rank that reads the terminal is shown.";
         SIGNAL_EFFECT = "signal.effect", secs(10),
@@ -112,6 +123,9 @@ deadlines! {
             "After the job's time limit, or a second signal that asks for its end, the launcher \
              waits for the report; then it kills its agent and all that is left. Longer than the \
              waits of an agent that works, one after the other.";
+        ORPHANED = "agent.orphaned", secs(30),
+            "An agent whose launcher or parent has gone ends its ranks and cleans up; then the \
+             kernel kills it. Longer than the waits of an agent that works, one after the other.";
         AFTER_LOSS = "agent.after-loss", secs(5),
             "The launcher waits for the end of everything that a lost agent left.";
         CLEANUP_SLICE = "agent.cleanup-slice", ms(20), "Longest single sleep in that wait.";

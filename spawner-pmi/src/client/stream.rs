@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use nix::poll::PollFlags;
 use nix::sys::socket::{MsgFlags, recv, send};
 use settings::deadlines::Deadline;
+use settings::deadlines::bootstrap::PM_WATCH;
 
 use super::announced::PmiVersion;
 use super::fields::{self, Fields, MAX_MESSAGE};
@@ -144,7 +145,8 @@ impl Stream {
         watch: &mut Watch<'_>,
     ) -> Result<(), Error> {
         loop {
-            let ready = sys::ready(&[self.source.as_fd()], events, wait.slice()?);
+            let slice = wait.slice()?.min(PM_WATCH.limit);
+            let ready = sys::ready(&[self.source.as_fd()], events, slice);
             let ready = ready.map_err(|error| self.os("wait for the server", error))?;
             if !ready.is_empty() {
                 return Ok(());

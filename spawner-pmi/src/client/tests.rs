@@ -2,7 +2,9 @@
 
 mod server;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -110,8 +112,9 @@ fn the_server_hears_nothing_of_calls_on_one_host() {
     };
     let (server, members) = job(&[0; 4], habits, PmiVersion::One);
     conformance::run(members, |b| conformance::services(b)).unwrap();
+    // The meeting: one name, heard of by three.
     let counts = server.counts();
-    assert_eq!((counts.puts, counts.gets, counts.fences), (0, 0, 0));
+    assert_eq!((counts.puts, counts.gets, counts.fences), (1, 3, 4));
     assert_eq!(counts.finalized, 4);
 }
 
@@ -124,7 +127,7 @@ fn keys_of_an_exchange_grow_with_hosts() {
         let hosts: Vec<u32> = (0..64).map(|rank| rank / 16).collect();
         let (server, members) = job(&hosts, habits, version);
         let before = server.counts();
-        assert_eq!((before.puts, before.gets), (0, 0));
+        assert_eq!((before.puts, before.gets, before.fences), (4, 60, 64));
         conformance::run(members, |b| {
             let mine = [b.rank_info().rank.0.to_le_bytes()[0]; 64];
             let all = b.exchange(&mine).map_err(|error| error.to_string())?;
@@ -134,10 +137,10 @@ fn keys_of_an_exchange_grow_with_hosts() {
         })
         .unwrap();
         let counts = server.counts();
-        let operations = counts.puts + counts.gets;
-        assert!(operations <= 4 + 64, "{counts:?}");
-        assert_eq!((counts.puts, counts.gets), (8, 24), "{counts:?}");
-        assert_eq!(counts.fences, 64);
+        let (puts, gets) = (counts.puts - before.puts, counts.gets - before.gets);
+        assert!(puts + gets <= 4 + 64, "{counts:?}");
+        assert_eq!((puts, gets), (8, 24), "{counts:?}");
+        assert_eq!(counts.fences - before.fences, 64);
         assert!(counts.longest < 1024);
     }
 }
@@ -314,8 +317,100 @@ fn a_rank_that_does_not_come_is_named() {
         let identity = Identity::named("n0");
         over(fd.into(), &server, &identity, short(200)).err().unwrap().to_string()
     };
-    let error = alone(1, ends.remove(1));
-    assert!(error.contains("ranks 1 and 0 share a host") && error.contains("n0"), "{error}");
-    let error = alone(0, ends.remove(0));
-    assert!(error.contains("rank 1, 2 did not meet rank 0 on host n0"), "{error}");
+    for rank in [1, 0] {
+        let error = alone(rank, ends.remove(rank as usize));
+        assert!(error.contains("a rank did not meet rank 0 on host n0"), "{error}");
+    }
+}
+
+/// The end of the names under which the first rank of a host listens, should it be rank `leader`.
+fn words_of(leader: u32) -> Vec<String> {
+    let listed = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let start = format!("@gasnetrun-{}-{leader}-", nix::unistd::getuid());
+    let names = listed.lines().filter_map(|line| line.split_once(&start));
+    let mut found: Vec<String> = names.map(|(_, word)| word.to_owned()).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+const STRANGER: &str = "STRANGER_AT";
+
+fn connections(name: &str, count: usize) -> Vec<OwnedFd> {
+    let one = |_| bootstrap::sys::connect_abstract(name.as_bytes()).ok();
+    (0..count).filter_map(one).collect()
+}
+
+/// As a process of another user: comes again and again, and talks nonsense. As a test: nothing.
+#[test]
+fn stranger() {
+    let environment = settings::Env::from_process();
+    let Some(name) = environment.get(STRANGER).and_then(|name| name.to_str()) else { return };
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut held = Vec::new();
+    while Instant::now() < until && std::os::unix::process::parent_id() > 1 {
+        for socket in connections(name, 50) {
+            let _ = bootstrap::sys::send_packet(socket.as_fd(), b"nonsense", &[], None);
+            held.push(socket);
+        }
+        held.drain(..held.len().saturating_sub(300));
+    }
+}
+
+/// The name under which ranks meet is not to be guessed, and whoever finds it cannot be in the way.
+#[test]
+fn strangers_do_not_keep_ranks_from_meeting() {
+    let map = Some("(vector,(0,1,5),(1,1,3))".to_owned());
+    let habits = Habits { mapping: map, ..habits(Flavour::Hydra, PmiVersion::One) };
+    let (_server, ends) = Server::start(8, habits);
+    let identity = |rank| Identity::named(if rank < 5 { "n0" } else { "n1" });
+    let exe = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        let mut late = Vec::new();
+        let mut threads = Vec::new();
+        let mut start = |rank: u32, fd: OwnedFd| {
+            threads.push(scope.spawn(move || {
+                let (job, version) = (Some("job.0".to_owned()), PmiVersion::One);
+                let server = Inherited { fd: -1, rank: Rank(rank), size: 8, job, version };
+                over(fd.into(), &server, &identity(rank), short(15_000))
+            }));
+        };
+        for (rank, fd) in (0..).zip(ends) {
+            if rank > 5 { late.push((rank, fd)) } else { start(rank, fd) }
+        }
+        let limit = Instant::now() + Duration::from_secs(10);
+        while words_of(5).is_empty() {
+            assert!(Instant::now() < limit, "rank 5 does not listen");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let words = words_of(5);
+        assert!(words.iter().all(|word| word.len() == 32), "{words:?}");
+        let name = format!("gasnetrun-{}-5-{}", nix::unistd::getuid(), words[0]);
+        // Of our own user, silent, and there before the ranks.
+        let silent = connections(&name, 40);
+        assert_eq!(silent.len(), 40);
+        let other = exe.path().join("stranger");
+        std::fs::copy(std::env::current_exe().unwrap(), &other).unwrap();
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(exe.path(), open.clone()).unwrap();
+        std::fs::set_permissions(&other, open).unwrap();
+        let mut flood = nix::unistd::geteuid().is_root().then(|| {
+            let mut command = std::process::Command::new(&other);
+            command.args(["--exact", "client::tests::stranger"]).env(STRANGER, &name);
+            command.uid(65_534).gid(65_534).stdout(std::process::Stdio::null()).spawn().unwrap()
+        });
+        if flood.is_none() {
+            eprintln!("SKIP strangers of another user: only root can be another user");
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        for (rank, fd) in late {
+            start(rank, fd);
+        }
+        let members = threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect();
+        conformance::run(members, |b| conformance::services(b)).unwrap();
+        if let Some(flood) = &mut flood {
+            flood.kill().unwrap();
+            flood.wait().unwrap();
+        }
+    });
 }

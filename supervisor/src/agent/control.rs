@@ -8,7 +8,7 @@ use std::time::Duration;
 use bootstrap::collective::Collective;
 use nix::sys::signal::SigSet;
 use settings::log::LAUNCHER;
-use settings::say;
+use settings::{log, say};
 
 use super::bootstrap_server::BootstrapServer;
 use super::capture::Draining;
@@ -17,6 +17,7 @@ use super::input::Feed;
 use super::local_ranks::LocalRanks;
 use super::machine::{CODE_LAUNCH, Command, Event, Machine, RankEvent, Rules};
 use super::output::Output;
+use super::processes::LastDelay;
 use super::record::Record;
 use super::standard::is_terminal;
 use super::{processes, sys};
@@ -63,6 +64,7 @@ pub(crate) struct Control<'a> {
     launcher: i32,
     channel: Channel,
     pub(crate) launcher_gone: bool,
+    last_delay: Option<LastDelay>,
     /// Counts that the launcher knows, and since when.
     told: [u32; 3],
     told_at: u64,
@@ -93,6 +95,7 @@ impl<'a> Control<'a> {
             launcher,
             channel,
             launcher_gone: false,
+            last_delay: None,
             told: [0; 3],
             told_at: 0,
             commands: Vec::new(),
@@ -157,9 +160,24 @@ impl<'a> Control<'a> {
         let feed = self.feed.as_ref().and_then(|feed| feed.parked);
         let told = (self.told != self.record.counts).then(|| self.told_at + PROGRESS_EVERY);
         let prompt = self.output.prompt_in().map(|left| self.poller.now().saturating_add(left));
+        let unread = self.unread_deadline();
         let (watch, checkpoint) = (self.watch.deadline(), self.checkpoint.flatten());
-        let times = [self.machine.deadline(), feed, told, prompt, watch, checkpoint];
+        let times = [self.machine.deadline(), feed, told, prompt, unread, watch, checkpoint];
         times.into_iter().flatten().min()
+    }
+
+    fn unread_deadline(&self) -> Option<u64> {
+        self.output.unread_in().map(|left| self.poller.now().saturating_add(left))
+    }
+
+    /// Patience with readers is for jobs that end well. Whether output was dropped now, so that
+    /// there is room again.
+    pub(crate) fn mind_readers(&mut self) -> bool {
+        if self.output.is_written() || !self.machine.is_failing() {
+            return false;
+        }
+        self.output.bound_reader();
+        self.output.drop_unread()
     }
 
     /// Tells the launcher's process how far the job has come when that has changed, not too often
@@ -340,7 +358,7 @@ pub(crate) trait Supervise<'a>: Role {
             RankEvent::Started { rank, pid, .. } => {
                 if let Err(error) = self.control().output.adopt(rank) {
                     let text = format!("cannot make the output files of rank {rank}: {error}");
-                    self.fail_start(Some(rank), CODE_LAUNCH, text);
+                    self.fail_start(Some(rank), CODE_LAUNCH, &text);
                 }
                 self.control().say(1, || format!("rank {rank} runs as process {pid}"));
             }
@@ -351,7 +369,8 @@ pub(crate) trait Supervise<'a>: Role {
         }
     }
 
-    fn fail_start(&mut self, rank: Option<u32>, code: i32, text: String) {
+    fn fail_start(&mut self, rank: Option<u32>, code: i32, text: &str) {
+        let text = log::line(text).into_owned();
         self.happened(&RankEvent::StartFailed { rank, code, text });
     }
 
@@ -374,6 +393,7 @@ pub(crate) trait Supervise<'a>: Role {
         let control = self.control();
         if !std::mem::replace(&mut control.launcher_gone, true) {
             control.poller.remove(&control.channel);
+            control.last_delay = Some(LastDelay::begin());
             self.event(Event::LauncherLost);
         }
     }
@@ -415,7 +435,7 @@ impl<'a> OneHost<'a> {
         let prepare =
             |()| self.ranks.prepare(self.mask).map_err(|unready| (unready.text, unready.code));
         if let Err((text, code)) = made.and_then(prepare) {
-            self.fail_start(None, code, text);
+            self.fail_start(None, code, &text);
         }
         event_loop::run(&mut self).map_err(cannot("wait for events"))?;
         let orphans = self.ranks.orphans();
@@ -477,6 +497,9 @@ impl<'a> OneHost<'a> {
                 output.settle();
             }
         }
+        if self.control.impatient || self.is_drained() {
+            self.control.output.say_dropped();
+        }
         self.over = self.control.impatient || self.is_drained();
         self.draining = Some(draining);
     }
@@ -496,23 +519,27 @@ impl Role for OneHost<'_> {
     }
 
     fn step(&mut self) -> bool {
+        let dropped = self.control.mind_readers();
         if self.draining.is_none() && !self.control.machine.is_finished() {
             let more = self.start_some();
             let again = self.step_input();
             if !self.control.machine.is_finished() {
                 self.control.tell_progress(false);
-                return more || again;
+                return more || again || dropped;
             }
         }
         let draining = self.draining.take().unwrap_or_else(|| self.begin_draining());
         self.drain(draining);
-        false
+        dropped
     }
 
     fn deadline(&self) -> Option<u64> {
         match &self.draining {
             None => self.control.deadline(),
-            Some(draining) => (!self.ranks.capture.is_over()).then_some(draining.give_up),
+            Some(draining) => {
+                let pipes = (!self.ranks.capture.is_over()).then_some(draining.give_up);
+                [pipes, self.control.unread_deadline()].into_iter().flatten().min()
+            }
         }
         .into_iter()
         .chain([self.control.watch.deadline(), self.looks.deadline()].into_iter().flatten())

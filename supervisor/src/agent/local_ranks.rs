@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use nix::sys::signal::SigSet;
 use nix::unistd::getpid;
+use settings::log;
 use spawner_ssh::diagnosis::Class;
 
 use super::bootstrap_server::BootstrapServer;
@@ -190,6 +191,7 @@ impl<'a> LocalRanks<'a> {
     fn not_started(&mut self, local: u32, code: i32, text: String) {
         if !std::mem::replace(&mut self.failed, true) {
             let rank = Some(self.boot.share.rank(local));
+            let text = log::line(&text).into_owned();
             self.boot.events.push(RankEvent::StartFailed { rank, code, text });
         }
     }

@@ -216,6 +216,11 @@ impl Machine {
         self.cause.clone().or_else(|| self.collective_cause())
     }
 
+    /// Whether it is known that the job does not end well, or somebody wants its end.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.asked.is_some() || self.exit_code() != 0
+    }
+
     pub(crate) fn exit_code(&self) -> i32 {
         self.cause().map_or(0, |cause| cause.code)
     }

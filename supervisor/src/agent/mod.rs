@@ -6,7 +6,7 @@
 //! * `local_ranks`: the ranks of one host; `host_ranks`: which those are; `limits`: whether the
 //!   system lets them be so many; `spawn`: starts them;
 //!   `bootstrap_server`: serves their bootstrap calls; `capture`, `output`, `sink`, `input`,
-//!   `standard`: their standard streams and ours.
+//!   `standard`, `unread`: their standard streams and ours.
 //! * `processes`: children, and what ranks leave behind. `sys`: system calls.
 
 pub(crate) mod bootstrap_server;
@@ -26,3 +26,4 @@ mod sink;
 mod spawn;
 mod standard;
 pub(crate) mod sys;
+mod unread;

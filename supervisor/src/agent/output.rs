@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use settings::deadlines::agent::PROMPT;
+use settings::deadlines::agent::{PROMPT, UNREAD};
 use settings::log;
 
 use super::capture::Outlet;
@@ -50,19 +50,26 @@ pub(crate) struct Output {
     /// The rank whose prompts are shown, and when.
     prompter: Option<u32>,
     prompt_at: Option<Instant>,
+    /// Since when the job is known not to end well: its readers are not waited for for ever.
+    failing: Option<Instant>,
     /// Whether output was lost because our own streams or the output files could not be written (a
-    /// reader that left does not count).
+    /// reader that left does not count), or because nobody read it.
     pub(crate) lost: bool,
     lines: Vec<u8>,
 }
 
-/// Makes a file for output, and never waits for a reader: what writes it serves all ranks.
+/// Makes a file for output, and never waits for a reader or whoever holds a lease: what writes it
+/// serves all ranks. A pipe is looked for before, because one without a reader cannot be opened, and
+/// after, because by then it may be another file.
 fn create(path: &Path) -> io::Result<File> {
+    let pipe = || io::Error::other("it is a pipe; output can only go to files");
     if std::fs::metadata(path).is_ok_and(|known| known.file_type().is_fifo()) {
-        return Err(io::Error::other("it is a pipe; output can only go to files"));
+        return Err(pipe());
     }
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let mut options = File::options();
-    options.write(true).create(true).truncate(true).custom_flags(libc::O_NONBLOCK).open(path)
+    let file = options.write(true).create(true).truncate(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.file_type().is_fifo() { Err(pipe()) } else { Ok(file) }
 }
 
 impl Output {
@@ -86,6 +93,7 @@ impl Output {
             tails: Vec::new(),
             prompter,
             prompt_at: None,
+            failing: None,
             lost: false,
             lines: Vec::new(),
         }
@@ -148,7 +156,7 @@ impl Output {
         let sink = &mut self.sinks[self.sink_of[which as usize]];
         let stream = &mut self.streams[rank as usize][which as usize];
         if self.alone {
-            return sink.push(&[data]);
+            return sink.push(Some(rank), &[data]);
         }
         let cut = data.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let (whole, rest) = data.split_at(cut);
@@ -157,9 +165,9 @@ impl Output {
                 stream.partial.extend_from_slice(whole);
                 self.lines.clear();
                 prefixed(&self.plan, rank, &stream.partial, &mut self.lines);
-                sink.push(&[&self.lines]);
+                sink.push(Some(rank), &[&self.lines]);
             } else {
-                sink.push(&[&stream.partial, whole]);
+                sink.push(Some(rank), &[&stream.partial, whole]);
             }
             stream.partial.clear();
         }
@@ -177,12 +185,11 @@ impl Output {
     fn file_failed(&mut self, rank: u32, which: Which, error: &io::Error) {
         let path = self.path(rank, which).unwrap_or_default();
         if !std::mem::replace(&mut self.lost, true) {
-            let text = format!(
-                "gasnetrun_ibv: cannot write {}: {}; output files there are not complete\n",
+            self.push_line(&format!(
+                "cannot write {}: {}; output files there are not complete",
                 here(&path),
                 seen(error)
-            );
-            self.sinks[self.sink_of[1]].push(&[text.as_bytes()]);
+            ));
         }
     }
 
@@ -220,9 +227,9 @@ impl Output {
             stream.partial.push(b'\n');
             self.lines.clear();
             prefixed(&self.plan, rank, &stream.partial, &mut self.lines);
-            sink.push(&[&self.lines]);
+            sink.push(Some(rank), &[&self.lines]);
         } else {
-            sink.push(&[&stream.partial]);
+            sink.push(Some(rank), &[&stream.partial]);
         }
         stream.partial.clear();
     }
@@ -244,8 +251,7 @@ impl Output {
                 let place = self.sinks[at].stream.path().map(|path| format!(", {}", here(&path)));
                 let place = place.unwrap_or_default();
                 let error = seen(&error);
-                let text = format!("gasnetrun_ibv: cannot write standard {name}{place}: {error}\n");
-                self.sinks[self.sink_of[1]].push(&[text.as_bytes()]);
+                self.push_line(&format!("cannot write standard {name}{place}: {error}"));
             }
         }
     }
@@ -256,9 +262,53 @@ impl Output {
 
     /// A line of our own, among those of the ranks.
     pub(crate) fn message(&mut self, text: &str) {
-        let line = format!("gasnetrun_ibv: {}\n", log::visible(text));
-        self.sinks[self.sink_of[1]].push(&[line.as_bytes()]);
+        self.push_line(text);
         self.settle();
+    }
+
+    fn push_line(&mut self, text: &str) {
+        let line = format!("{}: {}\n", log::LAUNCHER, log::line(text));
+        self.sinks[self.sink_of[1]].push(None, &[line.as_bytes()]);
+    }
+
+    /// The job has failed, or was told to end: a reader that takes nothing is given up in time.
+    pub(crate) fn bound_reader(&mut self) {
+        self.failing.get_or_insert_with(Instant::now);
+    }
+
+    /// When the first reader is given up, unless it takes something.
+    fn patience_ends(&self, sink: &Sink) -> Option<Instant> {
+        sink.unread_since()?.max(self.failing?).checked_add(UNREAD.limit)
+    }
+
+    pub(crate) fn unread_in(&self) -> Option<u64> {
+        let ends = self.sinks.iter().filter_map(|sink| self.patience_ends(sink)).min()?;
+        let left = ends.saturating_duration_since(Instant::now());
+        Some(u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
+    }
+
+    /// Drops what nobody has read in time; whether there was anything.
+    pub(crate) fn drop_unread(&mut self) -> bool {
+        let (now, mut dropped) = (Instant::now(), false);
+        for at in 0..self.sinks.len() {
+            if self.patience_ends(&self.sinks[at]).is_some_and(|ends| now >= ends) {
+                self.sinks[at].give_up();
+                (self.lost, dropped) = (true, true);
+            }
+        }
+        if dropped {
+            self.settle();
+        }
+        dropped
+    }
+
+    /// Says once what was dropped, where somebody may still read.
+    pub(crate) fn say_dropped(&mut self) {
+        let none = super::unread::Dropped::default();
+        let all = self.sinks.iter_mut().map(|sink| std::mem::take(&mut sink.dropped));
+        if let Some(text) = all.fold(none, |sum, more| sum.and(&more)).text() {
+            self.message(&text);
+        }
     }
 
     pub(crate) fn is_written(&self) -> bool {

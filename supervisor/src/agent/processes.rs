@@ -5,37 +5,63 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signal::{SigEvent, SigSet, SigevNotify, SigmaskHow, Signal, sigprocmask};
+use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
+use nix::time::ClockId;
 use nix::unistd::{Pid, getppid};
+use settings::deadlines::agent::ORPHANED;
 
 use super::sys;
 use crate::event_loop::{OsError, Poller, Signals, cannot};
 
-/// Becomes a supervisor: sub-reaper, dies with its parent (which TERM announces), and hears of its
-/// children's ends.
+/// Becomes a supervisor: sub-reaper, ends after its parent, and hears of its children's ends. The
+/// parent's death is announced by CONT, which even a supervisor that is stopped wakes up from: it
+/// has to clean up.
 pub(crate) fn supervise(poller: &Poller) -> Result<Signals, OsError> {
     prctl::set_child_subreaper(true).map_err(cannot("become a sub-reaper"))?;
-    prctl::set_pdeathsig(Signal::SIGTERM).map_err(cannot("arm the parent-death signal"))?;
+    prctl::set_pdeathsig(Signal::SIGCONT).map_err(cannot("arm the parent-death signal"))?;
     // Terminal signals reach the agent, too; the launcher passes them on, so here they stay blocked
     // and unread.
     let blocked: SigSet = [Signal::SIGTTIN, Signal::SIGTTOU].into_iter().collect();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&blocked), None).map_err(cannot("block signals"))?;
     sys::ask_for_short_slices();
-    Signals::take(poller, &[Signal::SIGCHLD, Signal::SIGTERM]).map_err(cannot("watch signals"))
+    let watched = [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGCONT];
+    Signals::take(poller, &watched).map_err(cannot("watch signals"))
 }
 
 /// What a supervisor's own signals say: whether children may have ended, and whether `parent` is
 /// gone.
 pub(crate) fn read_signals(signals: &mut Signals, parent: i32) -> (bool, bool) {
     signals.pending().iter().fold((false, false), |(child, orphan), (signal, _)| {
-        let gone = *signal == libc::SIGTERM && getppid().as_raw() != parent;
+        let news = [libc::SIGTERM, libc::SIGCONT].contains(signal);
+        let gone = news && getppid().as_raw() != parent;
         (child | (*signal == libc::SIGCHLD), orphan | gone)
     })
+}
+
+/// A supervisor without parent has so long to end what is left; then the kernel kills it, whatever
+/// it does, and with it its ranks. A limit that cannot be set is no reason not to clean up.
+#[derive(Debug)]
+pub(crate) struct LastDelay {
+    _armed: Option<Timer>,
+}
+
+impl LastDelay {
+    pub(crate) fn begin() -> Self {
+        Self { _armed: Self::arm(ORPHANED.limit).ok() }
+    }
+
+    fn arm(limit: Duration) -> nix::Result<Timer> {
+        let notify = SigevNotify::SigevSignal { signal: Signal::SIGKILL, si_value: 0 };
+        let mut timer = Timer::new(ClockId::CLOCK_MONOTONIC, SigEvent::new(notify))?;
+        timer.set(Expiration::OneShot(limit.into()), TimerSetTimeFlags::empty())?;
+        Ok(timer)
+    }
 }
 
 /// What is written to a pipe until it is closed, the first `most` bytes of it; an error after
@@ -171,7 +197,7 @@ mod tests {
         };
         let (mut busy, mut idle) = (start("yes", "x"), start("sleep", "60"));
         let pid = |child: &std::process::Child| i32::try_from(child.id()).unwrap();
-        let limit = Instant::now() + std::time::Duration::from_secs(30);
+        let limit = Instant::now() + Duration::from_secs(30);
         let holds = |what: &str, condition: &dyn Fn() -> bool| {
             while !condition() {
                 assert!(Instant::now() < limit, "not within 30 s: {what}");

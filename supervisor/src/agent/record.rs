@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bootstrap::ExitPath;
 use settings::deadlines::agent::{REAP, STUCK};
+use settings::log;
 
 use super::machine::{CODE_LAUNCH, CODE_TIMEOUT, RankEvent};
 use super::sys::signal_name;
@@ -98,7 +99,11 @@ impl<'a> Record<'a> {
             (CauseKind::AgentLost, Some((host, _))) => Some(host.clone()),
             _ => record.map(|r| r.host.clone()),
         };
-        let (pid, text) = (record.and_then(|r| r.pid), self.text(&cause, record));
+        let (pid, mut text) = (record.and_then(|r| r.pid), self.text(&cause, record));
+        // Why a start failed may be a table, in which every word is a line's already.
+        if cause.kind != CauseKind::Start {
+            text = log::line(&text).into_owned();
+        }
         Cause { host, pid, text, stderr_tail, ..cause }
     }
 
@@ -222,7 +227,8 @@ pub(crate) fn stuck(plan: &JobPlan, asked: Asked, done: f64, orphans_killed: u32
 }
 
 fn without_report(plan: &JobPlan, cause: Cause, done: f64, orphans_killed: u32) -> JobReport {
-    let cause = Cause { host: Some(plan.host.clone()), ..cause };
+    let text = log::line(&cause.text).into_owned();
+    let cause = Cause { host: Some(plan.host.clone()), text, ..cause };
     JobReport {
         job: plan.job_id.clone(),
         exit_code: cause.code,

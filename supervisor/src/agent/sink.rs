@@ -1,10 +1,12 @@
 //! Our own standard output and error, written without ever blocking the agent.
 
 use std::io::{self, IoSlice};
+use std::time::Instant;
 
 use nix::poll::PollFlags;
 
 use super::standard::Standard;
+use super::unread::{Dropped, Owners};
 use crate::event_loop::{Poller, Token};
 
 /// Queue length of a sink above which the pipes behind it are not read, and below which they are
@@ -25,6 +27,12 @@ pub(super) struct Sink {
     /// Its reader has gone, or it cannot be written for another reason.
     pub(super) gone: bool,
     pub(super) failure: Option<io::Error>,
+    owners: Owners,
+    /// When its reader last took something, or something began to wait for it.
+    taken: Instant,
+    /// Its reader has been given up: whatever comes is dropped.
+    given_up: bool,
+    pub(super) dropped: Dropped,
 }
 
 impl Sink {
@@ -37,6 +45,10 @@ impl Sink {
             watched: false,
             gone: false,
             failure: None,
+            owners: Owners::default(),
+            taken: Instant::now(),
+            given_up: false,
+            dropped: Dropped::default(),
         }
     }
 
@@ -57,19 +69,24 @@ impl Sink {
         nix::sys::uio::writev(self.stream.fd(), &slices)
     }
 
-    /// Appends bytes that belong together.
-    pub(super) fn push(&mut self, parts: &[&[u8]]) {
+    /// Appends bytes of a rank, or our own, that belong together.
+    pub(super) fn push(&mut self, rank: Option<u32>, parts: &[&[u8]]) {
         if self.gone {
             return;
         }
-        let mut skip = 0;
+        let (mut skip, whole) = (0, parts.iter().map(|part| part.len()).sum::<usize>());
+        if self.given_up {
+            return self.dropped.add(rank, whole);
+        }
         if self.waiting() == 0 {
+            self.taken = Instant::now();
             match self.write_some(parts) {
                 Ok(count) => skip = count,
                 Err(nix::Error::EAGAIN | nix::Error::EINTR) => {}
                 Err(errno) => return self.fail(errno),
             }
         }
+        self.owners.add(rank, whole.saturating_sub(skip));
         for part in parts {
             let here = skip.min(part.len());
             skip -= here;
@@ -83,7 +100,11 @@ impl Sink {
     pub(super) fn flush(&mut self) {
         while self.waiting() > 0 && !self.gone {
             match self.write_some(&[&self.queue[self.written..]]) {
-                Ok(count) => self.written += count,
+                Ok(count) => {
+                    self.written += count;
+                    self.owners.take(count);
+                    self.taken = Instant::now();
+                }
                 Err(nix::Error::EINTR) => {}
                 Err(nix::Error::EAGAIN) => return,
                 Err(errno) => return self.fail(errno),
@@ -93,10 +114,27 @@ impl Sink {
         self.written = 0;
     }
 
-    fn fail(&mut self, errno: nix::Error) {
-        self.gone = true;
+    /// Since when something waits and nothing was taken.
+    pub(super) fn unread_since(&self) -> Option<Instant> {
+        (self.waiting() > 0).then_some(self.taken)
+    }
+
+    /// Drops what waits, and whatever still comes.
+    pub(super) fn give_up(&mut self) {
+        self.given_up = true;
+        self.forget();
+        self.owners.drop_all(&mut self.dropped);
+    }
+
+    fn forget(&mut self) {
         self.queue = Vec::new();
         self.written = 0;
+    }
+
+    fn fail(&mut self, errno: nix::Error) {
+        self.gone = true;
+        self.forget();
+        self.owners.clear();
         if errno != nix::Error::EPIPE {
             self.failure = Some(errno.into());
         }

@@ -12,6 +12,7 @@ use nix::sched::CpuSet;
 use nix::sys::resource::rlim_t;
 use nix::sys::signal::SigSet;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use settings::deadlines::agent::EXEC;
 
 use super::host_ranks::HostRanks;
 use super::input;
@@ -317,6 +318,13 @@ impl<'a> Spawner<'a> {
             ),
             _ => (CODE_LAUNCH, ""),
         };
+        if failure.errno == libc::ETIMEDOUT {
+            let text = format!(
+                "rank {rank}: cannot {what}: it had not begun after {} s; does its file system answer?",
+                EXEC.limit.as_secs()
+            );
+            return SpawnError::Launch { text, code };
+        }
         let seen = io::Error::from_raw_os_error(failure.errno).to_string();
         let seen = seen.split(" (os error").next().unwrap_or_default();
         SpawnError::Launch { text: format!("rank {rank}: cannot {what}: {seen}{hint}"), code }

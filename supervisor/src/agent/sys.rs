@@ -6,7 +6,7 @@ use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bootstrap::sys::futex_wait;
 use nix::errno::Errno;
@@ -19,7 +19,12 @@ use nix::unistd::{ForkResult, Pid, getpid, getppid};
 /// Ends the process without running exit handlers: they belong to the process that was forked.
 pub(crate) use bootstrap::sys::end_process as exit_now;
 
+use settings::deadlines::agent::{EXEC, EXEC_LOOK, REAP};
+use settings::log::LAUNCHER;
+use settings::say;
+
 use super::limits;
+use super::machine::CODE_LAUNCH;
 use crate::report::End;
 
 /// Forks. The caller has made sure that the process has one thread, so the child may do anything.
@@ -302,24 +307,55 @@ fn clone_into(view: &Shared<'_>, place: &mut Place) -> Result<i32, Failure> {
     Ok(pid)
 }
 
-/// Waits until the process has left our memory.
+/// Waits until the process has left our memory, and sees to it that it does: one that was stopped on
+/// its way is continued, one that does not get on is killed.
 fn outcome(view: &Shared<'_>, pid: i32) -> Result<i32, Failure> {
-    loop {
-        let here = view.here.load(Ordering::Acquire);
-        if here == 0 {
-            break;
+    let until = Instant::now() + EXEC.limit;
+    while !has_left(view, EXEC_LOOK.limit) && Instant::now() < until {
+        // Its group gets whatever stopped it once more, when it is a rank.
+        if is_stopped(pid) {
+            let _ = kill(pid, libc::SIGCONT);
         }
-        // Not a private futex, because the kernel wakes a shared one.
-        futex_wait(&view.here, here, Duration::MAX);
     }
-    let errno = view.errno.load(Ordering::Relaxed);
+    let late = !has_left(view, Duration::ZERO);
+    if late {
+        let _ = kill(pid, libc::SIGKILL);
+        if !has_left(view, REAP.limit) {
+            // It may still use memory of ours, which therefore must not go before it; with us goes
+            // every process of the job.
+            say!(ERROR, LAUNCHER, "process {pid} could not be started, nor be ended by SIGKILL");
+            exit_now(CODE_LAUNCH);
+        }
+    }
+    let errno = if late { libc::ETIMEDOUT } else { view.errno.load(Ordering::Relaxed) };
     if errno == 0 {
         return Ok(pid);
     }
-    // SAFETY: collects exactly the child that has failed and exited.
+    // SAFETY: collects exactly the child that has failed and exited, or has been killed.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-    let step = Step::from_repr(view.step.load(Ordering::Relaxed)).unwrap_or(Step::Exec);
-    Err(Failure { step, errno })
+    let step = Step::from_repr(view.step.load(Ordering::Relaxed)).filter(|_| !late);
+    Err(Failure { step: step.unwrap_or(Step::Exec), errno })
+}
+
+/// Whether a process is stopped.
+fn is_stopped(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state == Some('T')
+}
+
+/// Whether the process has left our memory, or does so within `limit`.
+fn has_left(view: &Shared<'_>, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    loop {
+        let here = view.here.load(Ordering::Acquire);
+        let left = until.saturating_duration_since(Instant::now());
+        if here == 0 || left.is_zero() {
+            return here == 0;
+        }
+        // Not a private futex, because the kernel wakes a shared one.
+        futex_wait(&view.here, here, left);
+    }
 }
 
 /// First and only function of a new process: prepares it and becomes the program.
@@ -370,7 +406,12 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Failure> {
         // launcher, which gets no socket, has equal ones, and they close.
         Errno::result(unsafe { libc::dup2(socket, target) }).map_err(at(Step::Socket))?;
     }
-    reset_signals(child.mask).map_err(at(Step::Signals))
+    reset_signals(child.mask).map_err(at(Step::Signals))?;
+    #[cfg(test)]
+    if tests::STOPS.get() {
+        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+    }
+    Ok(())
 }
 
 /// Signals that the launcher forwards to the ranks.
@@ -409,4 +450,28 @@ pub(crate) fn host_name() -> String {
 /// Name of a signal (`SIGTERM`), or its number for real-time signals.
 pub(crate) fn signal_name(signal: i32) -> String {
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |s| s.as_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        /// Whether processes that this thread starts stop themselves before they run their program.
+        pub(super) static STOPS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_before_it_runs_its_program_goes_on() {
+        let words = ["sh", "-c", "exit 7"].map(|word| CString::new(word).unwrap()).to_vec();
+        let image = Image::new(CString::new("/bin/sh").unwrap(), words, Vec::new());
+        STOPS.set(true);
+        let started = launch_helpers(&mut [(image, [0, 1, 2])]);
+        STOPS.set(false);
+        let pid = Pid::from_raw(*started[0].as_ref().unwrap());
+        let ended = nix::sys::wait::waitpid(pid, None).unwrap();
+        assert_eq!(ended, nix::sys::wait::WaitStatus::Exited(pid, 7));
+    }
 }

@@ -22,6 +22,7 @@ use crate::agent::bootstrap_server::BootstrapServer;
 use crate::agent::capture::Draining;
 use crate::agent::local_ranks::LocalRanks;
 use crate::agent::machine::{Event, Machine, RankEvent, Rules};
+use crate::agent::processes::LastDelay;
 use crate::agent::{control, processes, record};
 use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, cannot, ms};
 use crate::link::Links;
@@ -100,6 +101,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
         bare: false,
         finishing: None,
         own: None,
+        last_delay: None,
         over: false,
         leaving: None,
         gone: false,
@@ -145,6 +147,7 @@ pub(super) struct Driver<'a> {
     /// When pipes that unknown processes keep open are given up.
     pub(super) finishing: Option<Draining>,
     pub(super) own: Option<Machine>,
+    last_delay: Option<LastDelay>,
     pub(super) over: bool,
     /// Until when what is left is waited for, once all is over.
     leaving: Option<u64>,
@@ -259,6 +262,7 @@ impl Driver<'_> {
         }
         let host = &self.plan.host;
         say!(ERROR, LAUNCHER, "node agent: {host}: lost its parent: {why}; its ranks are ended");
+        self.last_delay = Some(LastDelay::begin());
         self.parent.close();
         self.relay.close();
         self.below.part();

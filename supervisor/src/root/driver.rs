@@ -113,7 +113,7 @@ impl<'a> Root<'a> {
                 self.start_links();
                 self.stage_program();
             }
-            Err(text) => self.fail_start(None, CODE_LAUNCH, text),
+            Err(text) => self.fail_start(None, CODE_LAUNCH, &text),
         }
         event_loop::run(&mut self).map_err(cannot("wait for events"))?;
         // What a remote shell left behind (a shared connection) is not ours to keep.
@@ -172,6 +172,7 @@ impl<'a> Root<'a> {
         if late && !self.below.is_done() {
             self.lost_output("agents sent nothing more");
         }
+        self.control.output.say_dropped();
         self.below.part();
         self.phase = Phase::Parting;
         self.give_up = now + FAREWELL.ms();
@@ -247,6 +248,7 @@ impl Role for Root<'_> {
     }
 
     fn step(&mut self) -> bool {
+        let dropped = self.control.mind_readers();
         if matches!(self.phase, Phase::Starting | Phase::Running) {
             if !self.control.machine.is_finished() {
                 self.step_job();
@@ -254,7 +256,7 @@ impl Role for Root<'_> {
             // A start that failed ends here.
             if !self.control.machine.is_finished() {
                 self.control.tell_progress(false);
-                return false;
+                return dropped;
             }
             self.begin_draining();
         }
@@ -264,7 +266,7 @@ impl Role for Root<'_> {
         if self.phase == Phase::Parting {
             self.part();
         }
-        false
+        dropped
     }
 
     fn deadline(&self) -> Option<u64> {

@@ -12,7 +12,7 @@ use spawner_ssh::diagnosis::{Class, Failure, Step};
 use super::driver::{Phase, Root};
 use crate::agent::control::Supervise;
 use crate::agent::limits::{self, Short};
-use crate::agent::machine::CODE_LAUNCH;
+use crate::agent::machine::{CODE_LAUNCH, RankEvent};
 use crate::event_loop::{Role, ms};
 use crate::plan::{JobPlan, Ssh, StageMode, StdinTo};
 use crate::stage::{Action, Host, Offer, Staging, Stamp};
@@ -193,7 +193,8 @@ impl Root<'_> {
         if self.hosts.failed > 0 && (late || gathered || (standing && self.hosts.is_settled())) {
             let table = self.hosts.table();
             let text = format!("not every host can take part\n  {table}");
-            self.fail_start(None, CODE_LAUNCH, text);
+            // A table, whose lines are ours.
+            self.happened(&RankEvent::StartFailed { rank: None, code: CODE_LAUNCH, text });
         } else if standing && self.hosts.is_settled() {
             self.start_ranks();
         }
@@ -208,7 +209,7 @@ impl Root<'_> {
 
     fn start_ranks(&mut self) {
         if let Err(short) = self.make_room() {
-            return self.fail_start(None, CODE_LAUNCH, short.to_string());
+            return self.fail_start(None, CODE_LAUNCH, &short.to_string());
         }
         let branches = self.below.make_branches(&self.host_of);
         let node = Node {
@@ -222,7 +223,7 @@ impl Root<'_> {
             Ok(calls) => self.calls = Some(calls),
             Err(error) => {
                 let text = format!("the tree of hosts does not fit the map: {error}");
-                return self.fail_start(None, CODE_LAUNCH, text);
+                return self.fail_start(None, CODE_LAUNCH, &text);
             }
         }
         self.phase = Phase::Running;

@@ -8,6 +8,10 @@
 //! ```
 //!
 //! A job runs a link of its own, so nobody who tidies up can take away what it needs.
+//!
+//! The temporary directory is everybody's. Whoever was there first, or could change what lies there,
+//! is not trusted: neither a directory nor a file of another user is used, nor a link, nor what others
+//! could write.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, Metadata};
@@ -30,7 +34,10 @@ const KEPT: &str = "kept.";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CacheError {
-    #[error("no directory here can take the program: {}", .0.join("; "))]
+    #[error(
+        "no directory here can take the program: {}; set XDG_CACHE_HOME or TMPDIR there to a directory of your own",
+        .0.join("; ")
+    )]
     Nowhere(Vec<String>),
     #[error("cannot {what} {}: {source}", .path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
@@ -113,11 +120,12 @@ impl Cache {
         self.root.join(digest.hex())
     }
 
-    /// What is kept, if its content is right. What is not is removed.
+    /// What is kept, if it is ours alone and its content is right. What is not is removed.
     pub(crate) fn find(&self, digest: &Digest, size: u64) -> Option<PathBuf> {
         let path = self.path(digest);
         let data = path.symlink_metadata().ok()?;
         let right = data.is_file()
+            && is_ours_alone(&data)
             && data.len() == size
             && Digest::of(&path).is_ok_and(|(seen, _)| seen == *digest);
         if !right {
@@ -174,6 +182,20 @@ impl Cache {
     }
 }
 
+/// Whether nobody else can change a file: its owner could at any time.
+fn is_ours_alone(data: &Metadata) -> bool {
+    data.uid() == geteuid().as_raw() && data.mode() & 0o022 == 0
+}
+
+/// Why what lies in `directory` is not safe from others, if so.
+fn is_open_to_others(directory: &Path) -> Option<String> {
+    const STICKY: u32 = 0o1000;
+    let mode = directory.metadata().ok()?.mode();
+    (mode & 0o002 != 0 && mode & STICKY == 0).then(|| {
+        format!("everybody may replace what is in {}: it lacks the sticky bit", directory.display())
+    })
+}
+
 fn modified(data: &Metadata) -> SystemTime {
     data.modified().unwrap_or(UNIX_EPOCH)
 }
@@ -197,7 +219,10 @@ fn usable(root: &Path) -> Result<(), String> {
         return Err("it is no directory".to_owned());
     }
     if data.uid() != geteuid().as_raw() {
-        return Err(format!("it belongs to the user {}", data.uid()));
+        return Err(format!("it belongs to another user ({}), who was there first", data.uid()));
+    }
+    if let Some(problem) = root.parent().and_then(is_open_to_others) {
+        return Err(problem);
     }
     if data.mode() & 0o077 != 0 {
         let closed = std::fs::Permissions::from_mode(0o700);
@@ -245,6 +270,55 @@ mod tests {
         let value = other.path().as_os_str().to_owned();
         let error = Cache::open(|name| (name == "TMPDIR").then(|| value.clone())).unwrap_err();
         assert!(error.to_string().contains("no directory"), "{error}");
+    }
+
+    /// Makes another user the owner of a file or directory; only root can.
+    fn give_away(path: &Path) -> bool {
+        if !geteuid().is_root() {
+            eprintln!("SKIP files of another user: only root can make some");
+            return false;
+        }
+        std::os::unix::fs::lchown(path, Some(65_534), Some(65_534)).unwrap();
+        true
+    }
+
+    #[test]
+    fn what_another_user_made_first_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let value = directory.path().as_os_str().to_owned();
+        let open = || Cache::open(|name| (name == "TMPDIR").then(|| value.clone()));
+        let first = open().unwrap();
+        if give_away(&first.root) {
+            let error = open().unwrap_err().to_string();
+            assert!(error.contains("belongs to another user (65534)"), "{error}");
+            assert!(error.contains("set XDG_CACHE_HOME") && !error.contains('\n'), "{error}");
+            std::fs::remove_dir(&first.root).unwrap();
+        }
+        let mode = |mode| std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(directory.path(), mode(0o1777)).unwrap();
+        open().unwrap();
+        std::fs::set_permissions(directory.path(), mode(0o777)).unwrap();
+        let error = open().unwrap_err().to_string();
+        assert!(error.contains("lacks the sticky bit"), "{error}");
+    }
+
+    #[test]
+    fn what_another_user_can_change_is_not_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(directory.path());
+        let (path, digest) = content(&cache, "one");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o722)).unwrap();
+        assert_eq!(cache.find(&digest, 3), None, "others may write it");
+        let (path, digest) = content(&cache, "one");
+        if give_away(&path) {
+            assert_eq!(cache.find(&digest, 3), None, "its owner may write it");
+            assert!(!path.exists());
+        }
+        let elsewhere = directory.path().join("elsewhere");
+        std::fs::write(&elsewhere, "one").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, cache.path(&digest)).unwrap();
+        assert_eq!(cache.find(&digest, 3), None, "a link");
+        assert!(elsewhere.exists() && cache.path(&digest).symlink_metadata().is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use crate::local::HostsStart;
 use crate::report::HostRecord;
+use settings::log;
 use spawner_ssh::diagnosis::{Failure, Step};
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -115,6 +116,7 @@ impl Hosts {
             let rule = failure.class.rule();
             let more = hosts.len().saturating_sub(SHOWN);
             let names = hosts[..hosts.len().min(SHOWN)].join(" ");
+            let (names, seen) = (log::line(&names), log::line(&failure.seen));
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let _ = write!(
                 text,
@@ -123,7 +125,7 @@ impl Hosts {
                 hosts.len(),
                 self.hosts.len(),
                 rule.step.name(),
-                failure.seen,
+                seen,
                 rule.advice
             );
         }

@@ -99,3 +99,59 @@ fn an_unknown_variable_is_named_with_the_nearest_known_one() {
     // Said once, not by every rank.
     assert_eq!(err.matches("GASNET_EXITTIMEUOT").count(), 1, "{err}");
 }
+
+/// What came from outside, with what would make it a line of the launcher's or move the cursor.
+const FORGED: &str = "x\ngasnetrun_ibv: all is well\r\u{1b}[2K";
+
+#[test]
+fn nothing_from_outside_passes_for_a_line_of_the_launcher() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(format!("{name}{FORGED}"));
+    let not_executable = path("plain");
+    std::fs::write(&not_executable, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&not_executable, PermissionsExt::from_mode(0o644)).unwrap();
+    // It is there and may be executed, but its interpreter is not.
+    let broken = path("broken");
+    std::fs::write(&broken, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&broken, PermissionsExt::from_mode(0o755)).unwrap();
+    let file = path("file");
+    std::fs::write(&file, "").unwrap();
+    let run = |args: &[&str]| launcher(args.iter().copied()).env("GASNET_QUIET", "0");
+    let cases = [
+        ("a missing program", run(&["-n", "1", FORGED])),
+        ("a program that may not run", run(&["-n", "1"]).arg(&not_executable)),
+        ("a program that cannot run", run(&["-n", "1"]).arg(&broken)),
+        ("an unknown option", run(&["-n", "1", &format!("--{FORGED}"), "true"])),
+        ("a value of an option", run(&["-n", FORGED, "true"])),
+        ("a host", run(&["-n", "1", "--hosts", FORGED, "true"])),
+        ("a file of hosts", run(&["-n", "1", "--hostfile"]).arg(path("none")).arg("true")),
+        ("a directory", run(&["-n", "1", "--wdir"]).arg(&file).arg("true")),
+        ("a directory of output", run(&["-n", "1", "--output-dir"]).arg(&file).arg("true")),
+        ("a report", run(&["-n", "1", "--report"]).arg(path("none").join("x")).arg("true")),
+        ("a spawner", run(&["-n", "1", "-spawner", FORGED, "true"])),
+        ("a variable", run(&["-n", "1", "true"]).env("GASNET_EXITTIMEOUT", FORGED)),
+        ("a variable's name", run(&["-n", "1", "true"]).env(format!("GASNET_{FORGED}"), "1")),
+        ("an argument", run(&["-v", "-n", "1", "/bin/true", FORGED])),
+        ("last words", run(&["-n", "1", "sh", "-c", "echo \"$0\" >&2; exit 3", FORGED])),
+    ];
+    let mut faults = Vec::new();
+    for (what, tree) in cases {
+        let outcome = tree.run();
+        let err = outcome.err();
+        // A rank's own output stays as it is.
+        let own = format!("{FORGED}\n");
+        let said = if what == "last words" { err.replacen(&own, "", 1) } else { err.clone() };
+        let ours = |line: &str| {
+            let forged = line.starts_with("gasnetrun_ibv: all is well");
+            let shape = line.starts_with("gasnetrun_ibv: ") || line.starts_with("  ");
+            // The parser's own paragraphs.
+            let usage =
+                line.is_empty() || line.starts_with("Usage: ") || line.starts_with("For more ");
+            !forged && (shape || usage) && !line.contains(|c: char| c.is_control() && c != '\t')
+        };
+        if err.is_empty() || !said.lines().all(ours) {
+            faults.push(format!("{what}: {err:?}"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}

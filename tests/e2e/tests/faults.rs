@@ -225,6 +225,57 @@ fn killing_the_front_ends_everything() {
     }
 }
 
+/// The agent of a killed launcher, stopped before or after, does not keep the job.
+#[test]
+fn killing_the_front_ends_everything_behind_a_stopped_agent() {
+    for program in ["stubborn", "grandchild"] {
+        let running = job(3, program).grace(GRACE).start();
+        running.wait_stdout("ready", 3);
+        assert!(send(agent(&running), Signal::SIGSTOP));
+        assert!(running.signal(Signal::SIGKILL));
+        let outcome = running.wait();
+        assert_eq!(outcome.code(), 137);
+        assert!(outcome.survivors.is_empty(), "{program}: {:?}", outcome.survivors);
+    }
+}
+
+#[test]
+fn an_agent_that_was_stopped_still_writes_what_ranks_had_said() {
+    let go = tempfile::NamedTempFile::new().expect("a temporary file");
+    let path = go.path().display();
+    let wait = format!("echo up; while [ -e {path} ]; do sleep 0.01; done; echo late; sleep 1000");
+    let running = shell(2, &wait).grace(GRACE).start();
+    running.wait_stdout("up", 2);
+    let shells = ranks(&running, "late", 2);
+    assert!(send(agent(&running), Signal::SIGSTOP));
+    drop(go);
+    for rank in shells {
+        eventually("the rank sleeps", || {
+            let below = Process::descendants(rank.pid);
+            below.iter().any(|process| process.command.contains("sleep 1000")).then_some(())
+        });
+    }
+    assert!(running.signal(Signal::SIGKILL));
+    let outcome = running.wait();
+    assert_eq!(outcome.out().matches("late").count(), 2, "{}", outcome.out());
+    assert!(outcome.survivors.is_empty(), "{:?}", outcome.survivors);
+}
+
+/// Nothing that an agent without launcher does lasts longer than `agent.orphaned`.
+#[test]
+fn an_agent_without_launcher_is_killed_in_the_end() {
+    let script = "trap 'echo told' TERM; echo ready; while :; do sleep 0.05; done";
+    let running = shell(2, script).grace(Duration::from_secs(60)).start();
+    running.wait_stdout("ready", 2);
+    let agent = agent(&running);
+    assert!(running.signal(Signal::SIGKILL));
+    // It has sent TERM, which these ranks survive, and now waits before it kills them.
+    running.wait_stdout("told", 2);
+    assert!(send(agent, Signal::SIGSTOP));
+    let outcome = running.wait();
+    assert!(outcome.survivors.is_empty(), "{:?}", outcome.survivors);
+}
+
 /// Which part dies.
 #[derive(Clone, Copy, Debug)]
 enum Part {

@@ -146,3 +146,20 @@ fn a_control_group_may_have_too_few_processes() {
         limited(&script, &[])
     });
 }
+
+/// Connections of the software adapter need more descriptors than programs have by default; those
+/// are not the program's, nor is the limit another one for what it starts.
+#[test]
+fn the_programs_limit_on_descriptors_stays_as_it_was() {
+    let script = "ulimit -Sn 256; [ $(ulimit -Hn) -gt 300 ] || exit 77; exec \"$@\"";
+    let tree = Tree::new("sh").args(["-c", script, "sh"]).arg(binary("gasnetrun_ibv"));
+    let tree = tree.args(["-n", "4"]).arg(binary("descriptors"));
+    let outcome = testkit::apart::neighbourhoods(tree, 1).run();
+    if outcome.code() == 77 {
+        return skip("descriptors of connections", "the hard limit leaves no room above 256");
+    }
+    outcome.expect(0);
+    let out = outcome.out();
+    let right = |line: &&str| line.starts_with("limit 256, of ") && line.ends_with(", 0 new");
+    assert_eq!(out.lines().filter(right).count(), 4, "{out}");
+}

@@ -11,6 +11,7 @@
 //! ```
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use settings::deadlines::soft::HELLO as HELLO_LIMIT;
 use sha2::Sha256;
 
 use crate::soft::wire;
@@ -49,15 +50,28 @@ pub enum Rejection {
     /// Neither yes nor no.
     #[error("its verdict is malformed")]
     Verdict,
-    /// Took too long.
-    #[error("it did not prove the job key in time")]
-    Late,
+    /// Said nothing, or not all of its first packet.
+    #[error("it said nothing for {} s; whoever it is, a rank of this job would come again", HELLO_LIMIT.limit.as_secs())]
+    Silent,
+    /// Began well, but did not go on.
+    #[error("it began, but did not go on for {} s: a process that is slow or stopped; it comes again", HELLO_LIMIT.limit.as_secs())]
+    Slow,
     /// Went away before its proof.
     #[error("it closed the connection before it proved the job key")]
     Closed,
     /// Too many others wait.
     #[error("too many unfinished handshakes at once")]
     TooMany,
+}
+
+impl Rejection {
+    /// What this does to a connection. Who is slow is not accused of anything.
+    pub(in crate::soft) const fn outcome(self) -> &'static str {
+        match self {
+            Self::Silent | Self::Slow | Self::TooMany => "gave up",
+            _ => "refused",
+        }
+    }
 }
 
 /// What a requester wants.

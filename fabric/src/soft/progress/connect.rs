@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use super::{Conn, Fate, Progress, place_of};
 use crate::soft::context::Context;
+use crate::soft::descriptors;
 use crate::soft::handshake::messages::{Rejection, Target};
 use crate::soft::handshake::{Accepting, Connecting, Parked, set_up};
-use crate::soft::limits::MAX_ACCEPTING;
 use crate::soft::lock::{Wait, try_lock_for};
 use crate::soft::qp::Qp;
 use crate::soft::qp_shared::Turn;
@@ -80,8 +80,18 @@ impl Progress {
 
     pub(super) fn accept(&mut self, ctx: &Context) {
         loop {
-            match ctx.listener.accept() {
-                Ok((stream, peer)) => self.begin_handshake(ctx, stream, peer),
+            let mut peer = None;
+            let accepted = descriptors::make(|| {
+                let (stream, from) = ctx.listener.accept()?;
+                peer = Some(from);
+                Ok(stream)
+            });
+            match accepted {
+                Ok(stream) => {
+                    if let Some(peer) = peer {
+                        self.begin_handshake(ctx, stream, peer);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -99,7 +109,7 @@ impl Progress {
         if set_up(&stream, peer.ip() == ctx.ip).is_err() {
             return;
         }
-        if self.accepting >= MAX_ACCEPTING {
+        if self.accepting >= ctx.unproven {
             self.drop_oldest_accepting(ctx);
         }
         if let Some(token) = self.add(ctx, Conn::Accepting(Accepting::new(stream, peer))) {
@@ -111,9 +121,10 @@ impl Progress {
     fn drop_oldest_accepting(&mut self, ctx: &Context) {
         let accepting = self.entries.iter().enumerate().filter_map(|(index, entry)| {
             let Some(Conn::Accepting(one)) = &entry.conn else { return None };
-            Some((one.until, index, one.peer))
+            // Who has said nothing that makes sense goes first.
+            Some((one.is_greeted(), one.until, index, one.peer))
         });
-        if let Some((_, index, peer)) = accepting.min() {
+        if let Some((.., index, peer)) = accepting.min() {
             ctx.warnings.connection_rejected(Rejection::TooMany, peer);
             self.accepting = self.accepting.saturating_sub(1);
             self.release(index);

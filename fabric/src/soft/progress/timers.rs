@@ -8,7 +8,6 @@ use std::time::Instant;
 use super::connect::connect_failed;
 use super::{Conn, Progress};
 use crate::soft::context::Context;
-use crate::soft::handshake::messages::Rejection;
 use crate::soft::lock::{Wait, try_lock_for};
 use crate::soft::memory::silence;
 use crate::soft::qp::Qp;
@@ -52,7 +51,7 @@ impl Progress {
         let token = entry.token;
         match &entry.conn {
             Some(Conn::Accepting(one)) if now >= one.until => {
-                ctx.warnings.connection_rejected(Rejection::Late, one.peer);
+                ctx.warnings.connection_rejected(one.late(), one.peer);
                 self.accepting = self.accepting.saturating_sub(1);
                 self.release(index);
                 false

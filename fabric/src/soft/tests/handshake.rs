@@ -10,7 +10,7 @@ use super::super::context::Context;
 use super::super::device::SoftDevice;
 use super::super::device_handle::DeviceHandle;
 use super::super::fault_injection::FaultInjection;
-use super::super::handshake::messages::{self, Target};
+use super::super::handshake::messages::{self, Rejection, Target};
 use super::super::progress_thread::ProgressThread;
 use super::super::wire::Request;
 use super::{End, KEY, Memory, fabric, pair_with, spec};
@@ -18,13 +18,16 @@ use crate::{
     Access, Completion, Data, Device, DeviceInfo, Mtu, Operation, RecvWr, Retry, SendWr, Status,
 };
 
+/// Connections without proof that such a device keeps.
+const UNPROVEN: usize = 8;
+
 /// A device whose inside the test sees.
 fn device() -> (Arc<dyn Device>, (Arc<SoftDevice>, ProgressThread), SocketAddr) {
     let info = DeviceInfo { name: "soft0".to_owned(), ports: 1, ib_transport: true, numa: None };
     let names = (IpAddr::from([127, 0, 0, 1]), KEY, Mtu::B4096);
     let thread = ProgressThread::start().unwrap();
     let faults = FaultInjection::new(&Arc::default());
-    let ctx = Context::open(&info, names, faults, &thread.waker).unwrap();
+    let ctx = Context::open(&info, names, UNPROVEN, faults, &thread.waker).unwrap();
     let soft = Arc::new(SoftDevice::new(ctx));
     thread.add(&soft);
     let device = DeviceHandle(Arc::clone(&soft));
@@ -80,6 +83,35 @@ fn garbage_and_a_wrong_key_are_refused_and_counted() {
     let stream = connect(to);
     drop(stream);
     wait_for(|| refused() == 3);
+}
+
+/// Whoever says nothing, and whoever is only slow, is not taken for somebody without the key; and no
+/// number of them takes more descriptors than there are for them.
+#[test]
+fn the_slow_are_told_from_the_wrong_and_strangers_have_a_bound() {
+    let (_device, (soft, _thread), to) = device();
+    let said = |why| soft.ctx.warnings.rejections.lock().unwrap().contains(&why);
+    let silent = connect(to);
+    let mut slow = connect(to);
+    slow.write_all(&messages::hello(&[1; 16])).unwrap();
+    slow.read_exact(&mut [0; messages::CHALLENGE]).unwrap();
+    assert!(is_closed(silent) && is_closed(slow));
+    wait_for(|| said(Rejection::Silent) && said(Rejection::Slow));
+    assert!(!said(Rejection::WrongKey));
+
+    let mut greeted = connect(to);
+    greeted.write_all(&messages::hello(&[1; 16])).unwrap();
+    greeted.read_exact(&mut [0; messages::CHALLENGE]).unwrap();
+    let before = soft.ctx.warnings.rejected.load(Ordering::Relaxed);
+    let crowd: Vec<TcpStream> = (0..3 * UNPROVEN).map(|_| connect(to)).collect();
+    let dropped = || soft.ctx.warnings.rejected.load(Ordering::Relaxed) - before;
+    wait_for(|| dropped() > 2 * UNPROVEN as u64);
+    assert_eq!(dropped(), 2 * UNPROVEN as u64 + 1, "one of the crowd gives way to who has begun");
+    assert!(said(Rejection::TooMany));
+    greeted.write_all(&[0; messages::PROOF]).unwrap();
+    assert!(is_closed(greeted));
+    wait_for(|| said(Rejection::WrongKey));
+    drop(crowd);
 }
 
 #[test]

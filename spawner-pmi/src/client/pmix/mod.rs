@@ -7,7 +7,7 @@
 mod library;
 
 use settings::Env;
-use settings::deadlines::bootstrap::{CALL, PM_ANSWER};
+use settings::deadlines::bootstrap::{CALL, PM_ANSWER, PM_WATCH};
 
 use super::announced::{Announcement, announced_is, pmix_server};
 use super::process_manager::{
@@ -121,7 +121,7 @@ impl ProcessManager for Pmix {
         let fence = self.client.fence().map_err(refused(during))?;
         let wait = Wait::new(during, CALL);
         loop {
-            match fence.wait(wait.slice()?) {
+            match fence.wait(wait.slice()?.min(PM_WATCH.limit)) {
                 Some(outcome) => return outcome.map_err(refused(during)),
                 None => watch()?,
             }

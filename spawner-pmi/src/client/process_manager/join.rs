@@ -1,5 +1,6 @@
 //! A rank joins its job: finds its host, meets the ranks there, leads them or follows.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use settings::{Env, Values};
 
 use super::identity::Identity;
 use super::manager::ProcessManager;
+use super::rendezvous::Word;
 use super::{leader, mapping, rendezvous};
 
 /// The bounds of the providers under a process manager; tests shorten them.
@@ -66,20 +68,29 @@ pub fn join(
     bounds: ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
     manager.finalization().allow(bounds.others);
-    let host_of = mapping::find(manager.as_mut(), identity)?;
+    let word = Word::random().map_err(Error::os("get random bytes"))?;
+    let known = mapping::known(manager.as_mut())?;
+    let told = if known.is_some() { Word::ALONE } else { Word::WITH_HOST };
+    let host_of = known.map_or_else(|| mapping::exchange(manager.as_mut(), identity, &word), Ok)?;
     let info = manager.job_info().clone();
     let host = host_of.get(info.rank.0 as usize).copied().unwrap_or(HostId(0));
     let all = (0u32..).map(Rank).zip(&host_of);
     let ranks: Vec<Rank> = all.filter(|(_, h)| **h == host).map(|(rank, _)| rank).collect();
     let meeting = rendezvous::Place { info: &info, identity, ranks: &ranks, meet: bounds.meet };
-    if ranks.first() != Some(&info.rank) {
-        return follow(manager, &meeting, bounds);
+    let leads = ranks.first() == Some(&info.rank);
+    let listener = if leads { meeting.open(&word)? } else { None };
+    let all = host_of.iter().collect::<HashSet<_>>();
+    if told == Word::ALONE && all.len() < host_of.len() {
+        meeting.tell(manager.as_mut(), &word, listener.is_some())?;
     }
-    let listener = meeting.open()?;
+    if !leads {
+        let word = meeting.hear(manager.as_mut(), told)?;
+        return follow(manager, &meeting, &word, bounds);
+    }
     let hosts = host_of.iter().map(|host| host.0 + 1).max().unwrap_or(1);
     let spec = NodeShmSpec { host, hosts, local_ranks: &ranks, host_of: &host_of };
     let page = Arc::new(NodeShm::create(&spec).map_err(Error::from)?);
-    let members = meeting.gather(&listener, &page)?;
+    let members = listener.map_or_else(|| Ok(Vec::new()), |at| meeting.gather(&at, &page))?;
     let finalization = manager.finalization();
     let local = |rank| page.local_of(rank).unwrap_or_default();
     let sockets = members.iter().map(|(rank, fd)| (fd.as_raw_fd(), local(*rank))).collect();
@@ -104,9 +115,10 @@ pub fn join(
 fn follow(
     manager: Box<dyn ProcessManager>,
     meeting: &rendezvous::Place<'_>,
+    word: &Word,
     bounds: ProcessManagerBounds,
 ) -> Result<Box<dyn Bootstrap>, Error> {
-    let socket = meeting.come()?;
+    let socket = meeting.come(word)?;
     let leader = socket.as_fd().as_raw_fd();
     let finalization = manager.finalization();
     let (rank, size) = (manager.job_info().rank, manager.job_info().size);

@@ -37,8 +37,8 @@ pub trait ProcessManager: Send {
     /// Puts a value; others may read it after the next fence. A key is put once in a job.
     fn put(&mut self, key: &str, value: &str) -> Result<(), Error>;
 
-    /// Collective over the job: what was put before can be read after it. `watch` is asked several
-    /// times a second.
+    /// Collective over the job: what was put before can be read after it. `watch` is asked
+    /// every [`settings::deadlines::bootstrap::PM_WATCH`] or more often.
     fn fence(&mut self, watch: &mut Watch<'_>) -> Result<(), Error>;
 
     /// The value that `from` put before the last fence.

@@ -8,6 +8,7 @@ use bootstrap::service::{Error, HostId, Rank};
 
 use super::identity::Identity;
 use super::manager::{ProcessManager, unwatched};
+use super::rendezvous::Word;
 use super::value::KeyValueSpace;
 
 /// Host of each of `size` ranks, numbered in rank order of the first rank on it; `None` when the
@@ -51,32 +52,39 @@ pub fn number<T: std::hash::Hash + Eq>(keys: &[T]) -> Vec<HostId> {
     keys.iter().map(&mut one).collect()
 }
 
-/// Host of every rank, numbered in rank order of the first rank on it. Collective.
-///
-/// Where the process manager does not know, every rank publishes the identity of its host, rank 0
-/// reads all of them and publishes the table: as many keys as ranks, read by one of them, and two
-/// fences.
-pub(super) fn find(
-    manager: &mut dyn ProcessManager,
-    identity: &Identity,
-) -> Result<Vec<HostId>, Error> {
+/// Host of every rank, numbered in rank order of the first rank on it, by the process manager's own
+/// map.
+pub(super) fn known(manager: &mut dyn ProcessManager) -> Result<Option<Vec<HostId>>, Error> {
     let size = manager.job_info().size;
     if size == 1 {
-        return Ok(vec![HostId(0)]);
+        return Ok(Some(vec![HostId(0)]));
     }
-    if let Some(map) = manager.host_map()?
-        && map.len() == size as usize
-    {
-        return Ok(number(&map));
-    }
+    let map = manager.host_map()?.filter(|map| map.len() == size as usize);
+    Ok(map.map(|map| number(&map)))
+}
+
+/// The same where the process manager does not know. Collective: every rank publishes the identity
+/// of its host, with its `word` for those who meet there, rank 0 reads all of them and publishes the
+/// table: as many keys as ranks, read by one of them, and two fences.
+pub(super) fn exchange(
+    manager: &mut dyn ProcessManager,
+    identity: &Identity,
+    word: &Word,
+) -> Result<Vec<HostId>, Error> {
+    let size = manager.job_info().size;
     let mine = manager.job_info().rank;
     let space = KeyValueSpace::new(manager);
-    space.publish(manager, "i", mine.0, identity.mark.as_bytes())?;
+    let own = [identity.mark.as_bytes(), word.bytes()].concat();
+    space.publish(manager, Word::WITH_HOST, mine.0, &own)?;
     manager.fence(&mut unwatched())?;
     let mut table = Vec::new();
     if mine.0 == 0 {
-        let marks = (0..size).map(|rank| space.read(manager, "i", Rank(rank)));
-        let marks = marks.collect::<Result<Vec<_>, _>>()?;
+        let mark = |rank| {
+            let mut told = space.read(manager, Word::WITH_HOST, Rank(rank))?;
+            told.truncate(identity.mark.len());
+            Ok(told)
+        };
+        let marks = (0..size).map(mark).collect::<Result<Vec<_>, Error>>()?;
         table = number(&marks).iter().flat_map(|host| host.0.to_le_bytes()).collect();
         space.publish(manager, "m", 0, &table)?;
     }

@@ -1,8 +1,10 @@
 //! The ranks of a host meet at its lowest one.
 //!
-//! The leader listens on an abstract Unix packet socket whose name is made of the job, the user and
-//! its rank; the others come to it and say `Hello` with the identity of their host. Both sides look
-//! at the user at the other end, because such names are open to everybody on the machine.
+//! The leader listens on an abstract Unix packet socket whose name is random, so that nobody can take
+//! it before; the process manager tells it to the others, who come to it and say `Hello` with the
+//! identity of their host. Whoever is on the machine can see the name and come as well: both sides
+//! look at the user at the other end, the leader before anything else, and whoever comes and says
+//! nothing takes no more than a few descriptors.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,14 +14,46 @@ use nix::poll::PollFlags;
 use settings::deadlines::Deadline;
 use settings::deadlines::bootstrap::{MEET_FIRST, MEET_MOST};
 
-use super::identity::{Identity, mark};
-use super::manager::{JobInfo, ProcessManagerError};
+use super::identity::Identity;
+use super::manager::{JobInfo, ProcessManager, ProcessManagerError};
+use super::value::KeyValueSpace;
 use bootstrap::BUILD_ID;
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::node_shm::NodeShm;
 use bootstrap::service::{Error, Rank};
 use bootstrap::sys::{self, PeerSocket};
 use bootstrap::wait::Wait;
+
+/// Connections that are taken before the leader looks again at those it has.
+const ROUND: usize = 64;
+/// Connections beyond those of the ranks that may say nothing yet; then the oldest goes.
+const SILENT: usize = 16;
+
+/// What nobody can guess in the name under which a leader listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word([u8; Self::LEN]);
+
+impl Word {
+    const LEN: usize = 16;
+    /// Purposes of the data in which it is told: behind the identity of a host, or alone.
+    pub(super) const WITH_HOST: &str = "i";
+    pub(super) const ALONE: &str = "w";
+
+    pub(super) fn random() -> io::Result<Self> {
+        let mut word = [0; Self::LEN];
+        getrandom::fill(&mut word).map_err(io::Error::other)?;
+        Ok(Self(word))
+    }
+
+    pub(super) const fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The end of what was told.
+    fn read(told: &[u8]) -> Option<Self> {
+        told.last_chunk().copied().map(Self)
+    }
+}
 
 /// Where the ranks of a host meet.
 pub(super) struct Place<'a> {
@@ -35,10 +69,40 @@ impl Place<'_> {
         self.ranks.first().copied().unwrap_or(self.info.rank)
     }
 
-    fn name(&self) -> Vec<u8> {
+    fn name(&self, word: &Word) -> Vec<u8> {
         let user = nix::unistd::getuid();
-        let job = mark(&[self.info.manager, &self.info.job]);
-        format!("gasnetrun-{user}-{job}-{}", self.leader()).into_bytes()
+        let word: String = word.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("gasnetrun-{user}-{}-{word}", self.leader()).into_bytes()
+    }
+
+    /// The leaders tell their words. Collective over the job, and bounded as the meeting is.
+    pub(super) fn tell(
+        &self,
+        manager: &mut dyn ProcessManager,
+        word: &Word,
+        leads: bool,
+    ) -> Result<(), Error> {
+        if leads {
+            let space = KeyValueSpace::new(manager);
+            space.publish(manager, Word::ALONE, self.info.rank.0, word.bytes())?;
+        }
+        let wait = Wait::new("meeting of the host's ranks", self.meet);
+        match manager.fence(&mut || wait.slice().map(drop)) {
+            Err(Error::Deadline { waited_ms, .. }) => Err(self.missing("a rank".into(), waited_ms)),
+            other => other,
+        }
+    }
+
+    /// The leader's word.
+    pub(super) fn hear(
+        &self,
+        manager: &mut dyn ProcessManager,
+        purpose: &str,
+    ) -> Result<Word, Error> {
+        let (space, leader) = (KeyValueSpace::new(manager), self.leader());
+        let told = space.read(manager, purpose, leader)?;
+        let short = || space.broken(purpose, leader, format!("{} bytes are too few", told.len()));
+        Word::read(&told).ok_or_else(short)
     }
 
     fn os(&self, operation: &str) -> impl Fn(io::Error) -> Error + use<> {
@@ -59,8 +123,8 @@ impl Place<'_> {
     }
 
     /// A rank that is not the leader: comes to it.
-    pub(super) fn come(&self) -> Result<PeerSocket, Error> {
-        let name = self.name();
+    pub(super) fn come(&self, word: &Word) -> Result<PeerSocket, Error> {
+        let name = self.name(word);
         let wait = Wait::new("meeting of the host's ranks", self.meet);
         let mut nap = MEET_FIRST.limit;
         loop {
@@ -100,9 +164,13 @@ impl Place<'_> {
         ProcessManagerError::Map { manager, rank, other, problem }.into()
     }
 
-    /// The leader: begins to listen.
-    pub(super) fn open(&self) -> Result<OwnedFd, Error> {
-        sys::listen_abstract(&self.name()).map_err(self.os("listen for the ranks of this host"))
+    /// The leader: begins to listen, if there is another rank on this host.
+    pub(super) fn open(&self, word: &Word) -> Result<Option<OwnedFd>, Error> {
+        if self.ranks.len() < 2 {
+            return Ok(None);
+        }
+        let listener = sys::listen_abstract(&self.name(word));
+        listener.map(Some).map_err(self.os("listen for the ranks of this host"))
     }
 
     /// The leader: receives the others and gives each the node memory. The sockets are in the order
@@ -128,7 +196,7 @@ impl Place<'_> {
                 .map_err(self.os("wait for the ranks of this host"))?;
             // From the back, so that the places before stay true.
             for at in ready.iter().rev().filter_map(|at| at.checked_sub(1)) {
-                let socket = strangers.swap_remove(at);
+                let socket = strangers.remove(at);
                 if let Some(rank) = self.receive(&socket, page)? {
                     if here.iter().any(|(known, _)| *known == rank) {
                         return Err(self.wrong(format!("rank {rank} came twice")));
@@ -136,9 +204,14 @@ impl Place<'_> {
                     here.push((rank, socket));
                 }
             }
-            while let Ok(socket) = sys::accept_packet(listener.as_fd()) {
-                strangers.push(socket);
+            for _ in 0..ROUND {
+                let Ok(socket) = sys::accept_packet(listener.as_fd()) else { break };
+                if self.foreign(&socket)?.is_none() {
+                    strangers.push(socket);
+                }
             }
+            let most = others.len() - here.len() + SILENT;
+            strangers.drain(..strangers.len().saturating_sub(most));
         }
         here.sort_unstable_by_key(|(rank, _)| *rank);
         Ok(here)
@@ -150,7 +223,7 @@ impl Place<'_> {
         let Ok((len, None)) = sys::receive_packet(socket.as_fd(), &mut buffer) else {
             return Ok(None);
         };
-        if len == 0 || self.foreign(socket)?.is_some() {
+        if len == 0 {
             return Ok(None);
         }
         let frame = Frame::from_packet(&buffer[..len], self.info.size)
@@ -206,9 +279,13 @@ impl Place<'_> {
             .collect();
         let some = missing.iter().take(16).cloned().collect::<Vec<_>>().join(", ");
         let more = if missing.len() > 16 { " and more" } else { "" };
+        self.missing(format!("rank {some}{more}"), waited_ms)
+    }
+
+    fn missing(&self, missing: String, waited_ms: u64) -> Error {
         ProcessManagerError::Absent {
             manager: self.info.manager,
-            missing: format!("rank {some}{more}"),
+            missing,
             leader: self.leader(),
             host: self.identity.name.clone(),
             waited_ms,

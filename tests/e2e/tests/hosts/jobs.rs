@@ -273,3 +273,25 @@ fn output_without_a_reader_ends_the_job() {
     assert_eq!(outcome.out(), "y\ny\ny\nover\n");
     bed.assert_clean();
 }
+
+/// A reader that is there and reads nothing, of a job that is to end.
+#[test]
+fn output_that_nobody_reads_does_not_outlast_the_time_limit() {
+    let Some(bed) = Bed::up("output that waits for ever", HOSTS) else { return };
+    let launcher = program("gasnetrun_ibv");
+    let pipe = format!("{}/unread", bed.share());
+    let job = format!("{launcher} --timeout 8 -n 4 --hosts {LIST} yes");
+    let script = format!(
+        "mkfifo {pipe}; exec 3<>{pipe}; env -C / GASNET_SSH_OUT_DEGREE=2 GASNET_QUIET=1 {job} >&3; echo code $?"
+    );
+    let outcome = bed.cluster.on("head", &["sh", "-c", &script]).run();
+    outcome.expect(0);
+    let err = outcome.err();
+    assert_eq!(outcome.out(), "code 124\n", "{err}");
+    let dropped = |line: &&str| line.contains("nobody read for 10 s");
+    let line = err.lines().find(dropped).unwrap_or_else(|| panic!("nothing was dropped: {err}"));
+    for rank in 0..4 {
+        assert!(line.contains(&format!(" of rank {rank}")), "{line}");
+    }
+    bed.assert_clean();
+}
