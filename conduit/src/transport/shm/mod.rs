@@ -14,6 +14,7 @@ mod mpsc_ring;
 mod packet;
 mod poll;
 mod poll_budget;
+mod producers;
 mod segments;
 mod send;
 mod shm_barrier;
