@@ -29,10 +29,11 @@ impl Producers {
         if target >= self.count {
             return None;
         }
-        // SAFETY: so many pairs are in the mapping (`new`), which is on a page; they were zero
-        // bytes, which are a value, and are changed through atomics alone (`SharedLayout`).
-        let pair = unsafe { self.memory.base().cast::<Pair>().add(target).as_ref() };
-        Some(&pair[net])
+        // SAFETY: so many pairs are in the mapping (`new`).
+        let pair = unsafe { self.memory.base().cast::<Pair>().add(target) };
+        // SAFETY: the mapping is on a page and lives as long as `self`; its zero bytes are a value,
+        // and change through atomics alone (`SharedLayout`).
+        Some(&unsafe { pair.as_ref() }[net])
     }
 }
 

@@ -134,8 +134,7 @@ fn opened(
     (common, mode): (Common, SegmentMode),
     services: &mut dyn Bootstrap,
 ) -> Result<(Opened, DeviceLimits, u64), Error> {
-    let nbrhd = members.neighbours.binary_search(&members.rank).unwrap_or(0);
-    let nbrhd = u32::try_from(nbrhd).unwrap_or(0);
+    let nbrhd = members.neighbours.index_of(members.rank.0).unwrap_or(0);
     let verbs = (settings.fabric != FabricChoice::Soft)
         .then(|| open_ports(fabric::verbs::open(None), &settings.ports, nbrhd, services));
     // Only the software adapter needs it.
