@@ -201,6 +201,11 @@ impl Inner {
         self.0.shm().span.contiguous()
     }
 
+    /// How many ranks share memory with this one, itself included: so many are targets from 0 on.
+    pub fn neighbour_count(self) -> u32 {
+        self.0.shm().span.locals
+    }
+
     /// The segment mode of the job.
     #[inline]
     pub fn segment_mode(self) -> SegmentMode {
