@@ -12,6 +12,9 @@ use std::ptr::NonNull;
 /// atomic or an `UnsafeCell` whose users say why access is exclusive.
 pub(crate) unsafe trait SharedLayout {}
 
+// SAFETY: what holds for one holds for several.
+unsafe impl<T: SharedLayout, const N: usize> SharedLayout for [T; N] {}
+
 /// A read-write mapping, unmapped on drop.
 #[repr(C)]
 pub(crate) struct SharedMemory {
