@@ -354,16 +354,9 @@ impl NodeShm {
     /// Index of a job rank among the ranks of this host; `None` when it is elsewhere.
     #[must_use]
     pub fn local_of(&self, rank: Rank) -> Option<u32> {
-        let (mut low, mut high) = (0, self.locals);
-        while low < high {
-            let middle = low.midpoint(high);
-            match self.local_rank(middle).cmp(&rank) {
-                std::cmp::Ordering::Equal => return Some(middle),
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
-            }
-        }
-        None
+        let ranks = self.tables().get(..self.locals as usize)?;
+        let at = ranks.binary_search_by_key(&rank.0, |word| word.load(Ordering::Relaxed)).ok()?;
+        u32::try_from(at).ok()
     }
 
     /// The place of a rank of this host; `None` when `rank` is not on it.

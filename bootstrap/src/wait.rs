@@ -8,10 +8,18 @@ use settings::deadlines::{Deadline, UNBOUNDED};
 use crate::node_shm::NodeShm;
 use crate::service::Error;
 
-/// So many ranks of one host look once in each [`SLICE`] at most.
+/// So many ranks of one host look once in each slice at most.
 const CROWD: u32 = 256;
 /// Sleep of a wait that has nothing to look at: as long as poll(2) here takes.
 const BLIND: Duration = Duration::from_secs(60);
+
+/// How long a rank that waits sleeps at a time, on a host with so many: the `slice`, and as much
+/// more for each further 256 of them. 4096 that look every 50 ms leave no time on two processors to
+/// those that they wait for.
+#[must_use]
+pub fn slice_among(ranks: u32, slice: Deadline) -> Duration {
+    slice.limit * (1 + ranks / CROWD)
+}
 
 /// The bounds of one provider; tests shorten them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,15 +73,14 @@ impl<'a> Wait<'a> {
     }
 
     /// How long to sleep before the next look at the end of the job, or what is left of the bound
-    /// where there is nothing to look at. Ranks of a crowded host look less often: 4096 that look
-    /// every 50 ms leave no time on two processors to those that they wait for.
+    /// where there is nothing to look at. Ranks of a crowded host look less often ([`slice_among`]).
     ///
     /// # Errors
     /// The job's end is decided, or the bound has passed.
     pub fn slice(&self) -> Result<Duration, Error> {
         self.check()?;
         let slice = match self.page {
-            Some(page) => SLICE.limit * (1 + page.locals() / CROWD),
+            Some(page) => slice_among(page.locals(), SLICE),
             None => BLIND,
         };
         let Some(since) = self.since else { return Ok(slice) };

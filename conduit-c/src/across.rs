@@ -72,11 +72,11 @@ pub fn learn(state: &State) -> Result<(), Fail> {
         return Ok(());
     }
     let all = inner.exchange(&Row::own(state.rank).encode())?;
-    let told = |rank: &u32| {
-        let at = *rank as usize * ROW;
+    let told = |rank: Rank| {
+        let at = rank.0 as usize * ROW;
         all.get(at..at + ROW).and_then(Row::decode)
     };
-    let rows: Vec<Option<Row>> = state.neighbours.iter().map(told).collect();
+    let rows: Vec<Option<Row>> = state.client.neighbours().into_iter().map(told).collect();
     let processes = rows.iter().flatten().map(|row| row.process.cast_unsigned());
     ancestor::allow(&processes.collect::<Vec<_>>());
     // Before this some have not given leave.

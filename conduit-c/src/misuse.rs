@@ -4,6 +4,8 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
+use gasnet_ibv::Rank;
+
 use crate::checks::ON;
 use crate::events;
 use crate::fail::{Fail, ensure};
@@ -75,7 +77,7 @@ pub fn transfer(
         return Ok(());
     }
     flags(given, TRANSFER_FLAGS)?;
-    let near = state.neighbours.contains(&rank);
+    let near = state.inner.local_of(Rank(rank)).is_some();
     ensure!(
         given & NEVER_NBRHD == 0 || !near,
         "flags {given:#x} have GEX_FLAG_PEER_NEVER_NBRHD, and rank {rank} is of this neighbourhood"

@@ -5,8 +5,6 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use gasnet_ibv::Rank;
-
 use crate::arguments::{answer, check_place, no_flags};
 use crate::fail::{Fail, RESOURCE, code, ensure, must, status, value};
 use crate::state::{self, Memory, Object, Segment, State, word};
@@ -42,8 +40,8 @@ pub fn attach(call: &'static str, size: usize) -> Result<Option<&'static Segment
     ensure!(attached, "endpoint 0 has a segment already");
     let base = state.client.attach_segment(size as u64)?.base().cast();
     call_hook(base, size);
-    for (rank, peer) in state.neighbours.iter().zip(state.peers) {
-        let Some(seen) = inner.segment(inner.target(call, Rank(*rank))?) else { continue };
+    for (neighbour, peer) in state.peers.iter().enumerate() {
+        let Some(seen) = inner.segment(neighbour) else { continue };
         let here = seen.here.map_or(0, <*mut u8>::expose_provenance);
         peer.owner_base.store(word(seen.owner_base), Ordering::Relaxed);
         peer.local_base.store(here, Ordering::Relaxed);

@@ -181,9 +181,9 @@ pub struct State {
     pub size: u32,
     /// What is mapped here, by index among the neighbours.
     pub peers: &'static [Peer],
-    /// Job ranks of the neighbourhood, and of the host, for the arrays of queries.
-    pub neighbours: Box<[u32]>,
-    pub host_ranks: Box<[u32]>,
+    /// Job ranks of the neighbourhood, and of the host, once a query has asked for the array.
+    pub neighbours: OnceLock<Box<[u32]>>,
+    pub host_ranks: OnceLock<Box<[u32]>>,
     pub ep0: &'static Endpoint,
     pub objects: Mutex<Objects>,
     /// Segments that were published, and are not in `peers`, by rank and endpoint.

@@ -212,9 +212,8 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
     if inner.has_receivers() {
         current::run_beside();
     }
-    let numbers = |ranks: Vec<Rank>| ranks.iter().map(|rank| rank.0).collect::<Box<[u32]>>();
-    let (neighbours, host_ranks) = (numbers(client.neighbours()), numbers(client.host_ranks()));
-    let peers: &'static [Peer] = Box::leak(neighbours.iter().map(|_| Peer::new()).collect());
+    let peers = (0..inner.neighbour_count()).map(|_| Peer::new());
+    let peers: &'static [Peer] = Box::leak(peers.collect());
     let ep0 = Endpoint::new(0);
     let state = state::set(State {
         name: name.to_owned(),
@@ -224,8 +223,8 @@ fn join(name: &CStr, flags: Flags) -> Result<&'static State, Fail> {
         client,
         inner,
         peers,
-        neighbours,
-        host_ranks,
+        neighbours: OnceLock::new(),
+        host_ranks: OnceLock::new(),
         ep0,
         objects: Mutex::new(Objects { endpoints: vec![ep0], segments: Vec::new() }),
         published: RwLock::new(HashMap::new()),
@@ -289,7 +288,8 @@ macro_rules! rank_sets {
         ) {
             value(stringify!($name), (), || {
                 let state = state::open()?;
-                let ranks = &state.$ranks;
+                let list = || state.client.$ranks().iter().map(|rank| rank.0).collect();
+                let ranks = state.$ranks.get_or_init(list);
                 let mine = ranks.iter().position(|rank| *rank == state.rank).unwrap_or(0);
                 answer(info_p, ranks.as_ptr());
                 answer(count_p, u32::try_from(ranks.len()).unwrap_or(0));

@@ -31,7 +31,7 @@ impl Link for RankContext {
 
     fn tree(&self) -> Tree {
         let Neighbours { span, ranks, ahead, behind, .. } = &self.neighbours;
-        Tree::new(ranks, span.local as usize, ahead, behind)
+        Tree::new(|local| ranks.get(local), span.local, ahead, behind)
     }
 
     fn node_shm(&self) -> &NodeShm {

@@ -189,16 +189,21 @@ impl Inner {
     }
 
     /// Host and neighbourhood of every rank, in rank order.
-    pub fn places(self) -> Vec<(u32, u32)> {
+    pub fn places(self) -> impl Iterator<Item = (u32, u32)> {
         let context = self.0;
         let host_of = |rank| context.node_shm().host_of(Rank(rank)).map_or(0, |host| host.0);
-        let neighbourhoods = context.neighbours.of_all(context.rank_info, host_of);
-        (0..).map(host_of).zip(neighbourhoods).collect()
+        let neighbourhoods = context.neighbours.of_all(context.rank_info, context.node_shm());
+        (0..).map(host_of).zip(neighbourhoods)
     }
 
     /// First rank and number of the neighbours, where they have consecutive ranks; else no number.
     pub fn span(self) -> (u32, u32) {
         self.0.shm().span.contiguous()
+    }
+
+    /// How many ranks share memory with this one, itself included: so many are targets from 0 on.
+    pub fn neighbour_count(self) -> u32 {
+        self.0.shm().span.locals
     }
 
     /// The segment mode of the job.

@@ -182,17 +182,21 @@ impl RankContext {
 
 /// Where the members of a team are, for one of them.
 fn places(members: &Members, place: RankInfo, neighbours: &Neighbours, page: &NodeShm) -> Places {
-    let near = neighbours.ranks.iter().filter_map(|job| members.rank_of(*job));
-    let mut near: Vec<u32> = near.collect();
-    near.sort_unstable();
-    if near.len() == members.count() as usize {
-        return Places::together(near);
+    let mut all = neighbours.of_all(place, page);
+    if *members == Members::all(place.size) {
+        return Places::new(neighbours.number, all).with_neighbours(&neighbours.ranks);
     }
-    let host_of = |rank| page.host_of(Rank(rank)).map_or(0, |host| host.0);
-    let all = neighbours.of_all(place, host_of);
-    let rank = members.rank_of(place.rank.0).unwrap_or(0);
-    let number = |rank| all.get(members.job_rank(rank)? as usize).copied();
-    Places::new(rank, (0..members.count()).map(|rank| number(rank).unwrap_or(0)))
+    let near = neighbours.ranks.iter().filter_map(|job| members.rank_of(job));
+    if near.count() == members.count() as usize {
+        return Places::together(members.count());
+    }
+    let mut numbers = vec![0; members.count() as usize];
+    for (job, number) in (0..place.size).zip(&mut all) {
+        if let Some(to) = members.rank_of(job).and_then(|rank| numbers.get_mut(rank as usize)) {
+            *to = number;
+        }
+    }
+    Places::new(neighbours.number, numbers.into_iter())
 }
 
 /// What a call checks first.

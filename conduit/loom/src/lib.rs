@@ -40,6 +40,26 @@ mod transport {
             pub(crate) generation: u32,
         }
     }
+
+    pub(crate) mod shm {
+        /// Zero bytes are no value of loom's atomics: rows are made here.
+        #[derive(Debug)]
+        pub(crate) struct Sparse<T>(Box<[T]>);
+
+        impl<T: Default> Sparse<T> {
+            pub(crate) fn new(count: usize) -> std::io::Result<Self> {
+                Ok(Self((0..count).map(|_| T::default()).collect()))
+            }
+        }
+
+        impl<T> std::ops::Deref for Sparse<T> {
+            type Target = [T];
+
+            fn deref(&self) -> &[T] {
+                &self.0
+            }
+        }
+    }
 }
 
 #[path = "../../src/transport/net/credits.rs"]

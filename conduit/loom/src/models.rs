@@ -196,7 +196,7 @@ fn a_table_has_what_was_pushed() {
 #[test]
 fn a_mailbox_loses_no_reason() {
     check(|| {
-        let mailbox = Arc::new(Mailbox::new(2));
+        let mailbox = Arc::new(Mailbox::new(2).expect("memory"));
         let put = |reason| {
             let mailbox = Arc::clone(&mailbox);
             thread::spawn(move || u32::from(mailbox.put(1, reason)))

@@ -174,7 +174,7 @@ impl<M: Mode> Client<M> {
     /// or the part of them that `GASNET_SUPERNODE_MAXSIZE` leaves together.
     #[must_use]
     pub fn neighbours(&self) -> Vec<Rank> {
-        self.context.neighbours.ranks.iter().map(|rank| Rank(*rank)).collect()
+        self.context.neighbours.ranks.iter().map(Rank).collect()
     }
 
     /// Where this rank stands among hosts and neighbourhoods.

@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn collectives_are_numbered_in_order() {
-        let group = Group::new(0, Members::all(1), 0, Places::together(vec![0]));
+        let group = Group::new(0, Members::all(1), 0, Places::together(1));
         assert!(!group.has_begun(0));
         assert_eq!((group.next(), group.next()), (0, 1));
         assert!(group.has_begun(0) && group.has_begun(1) && !group.has_begun(2));
@@ -170,7 +170,7 @@ mod tests {
     }
     #[test]
     fn turns_complete_in_order() {
-        let group = Group::whole(0, 2, Places::together(vec![0, 0]), 0);
+        let group = Group::whole(0, 2, Places::together(2), 0);
         assert_eq!((group.has_seen(0), group.meets()), (None, false));
         assert_eq!((group.next_turn(), group.next_turn()), (0, 1));
         assert_eq!((group.has_seen(0), group.meets()), (Some(false), true));

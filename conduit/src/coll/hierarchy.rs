@@ -24,22 +24,18 @@ fn named(mut steps: Vec<Step>, name: impl Fn(u32) -> u32) -> Vec<Step> {
     steps
 }
 
-fn count(ranks: &[u32]) -> u32 {
-    u32::try_from(ranks.len()).unwrap_or(u32::MAX)
-}
-
 impl Member<'_> {
     fn alone(self) -> bool {
-        self.places.near().len() < 2
+        self.places.near_count() < 2
     }
 
     /// Place of a rank among those of this neighbourhood, if it is one.
     fn near(self, rank: u32) -> Option<u32> {
-        self.places.near().binary_search(&rank).ok().and_then(|at| u32::try_from(at).ok())
+        self.places.near_index(rank)
     }
 
     fn near_rank(self, at: u32) -> u32 {
-        self.places.near().get(at as usize).copied().unwrap_or(self.rank)
+        self.places.near_rank(at).unwrap_or(self.rank)
     }
 
     /// Who speaks for this neighbourhood when `root` does for its own.
@@ -60,19 +56,18 @@ impl Member<'_> {
 
     /// What one of this neighbourhood has, to the others.
     fn fan_out(self, head: u32, lends: bool) -> Vec<Step> {
-        let near = self.places.near();
         if lends {
-            let others = near.iter().copied().filter(|other| *other != head);
+            let others = self.places.near().filter(|other| *other != head);
             return schedule::lend(self.rank, head, others);
         }
         let (me, head) = (self.near(self.rank).unwrap_or(0), self.near(head).unwrap_or(0));
-        let steps = schedule::broadcast(me, count(near), head, Tree::Binomial);
+        let steps = schedule::broadcast(me, self.places.near_count(), head, Tree::Binomial);
         named(steps, |at| self.near_rank(at))
     }
 
     fn fan_in(self, head: u32, ordered: bool) -> Vec<Step> {
         let (me, head) = (self.near(self.rank).unwrap_or(0), self.near(head).unwrap_or(0));
-        let steps = schedule::reduce_to_one(me, count(self.places.near()), head, ordered);
+        let steps = schedule::reduce_to_one(me, self.places.near_count(), head, ordered);
         named(steps, |at| self.near_rank(at))
     }
 
@@ -132,10 +127,10 @@ mod tests {
         fn what_is_sent_is_received(
             numbers in proptest::collection::vec(0_u32..5, 1..24), root: u32, lends: bool, ordered: bool,
         ) {
-            let size = count(&numbers);
+            let size = u32::try_from(numbers.len()).expect("few");
             let root = root % size;
             let places: Vec<_> =
-                (0..size).map(|rank| Places::new(rank, numbers.iter().copied())).collect();
+                numbers.iter().map(|mine| Places::new(*mine, numbers.iter().copied())).collect();
             let all = |schedule: &dyn Fn(Member<'_>) -> Vec<Step>| {
                 let member = |rank| Member { rank, size, places: &places[rank as usize] };
                 (0..size).map(|rank| schedule(member(rank))).collect::<Vec<_>>()

@@ -1,14 +1,15 @@
 //! Collectives on teams: any number under way, in the same order on all members.
 //!
-//! * `members`, `group`: who is in a team. `schedule`, `blocks`: who sends what to whom. `machine`:
-//!   one collective of one member. `reduce`: how elements are combined. `letter`: the words of a
-//!   message. All pure.
+//! * `members`, `group`: who is in a team; `places`: where they are (`ascending`, `numbering`).
+//!   `schedule`, `blocks`: who sends what to whom. `machine`: one collective of one member.
+//!   `reduce`: how elements are combined. `letter`: the words of a message. All pure.
 //! * `memory`: the buffers of programs. `table`: what is under way here, and what came early.
 //! * `order`, `compare`: what members call, compared by the debug library.
 //! * `meeting`, `meet`: small reductions to all through shared memory or `mailboxes` (`doubling`).
 //! * `drive`: the rank around them. Handlers keep what comes; polls send.
 
 mod aligned;
+mod ascending;
 mod blocks;
 mod compare;
 mod doubling;
@@ -24,6 +25,7 @@ mod meeting;
 mod members;
 mod memory;
 mod moves;
+mod numbering;
 mod order;
 mod places;
 mod quick_hash;

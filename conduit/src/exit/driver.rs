@@ -9,14 +9,12 @@ use std::ffi::c_void;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bootstrap::node_shm::{Ack, ExitDecision};
 use bootstrap::{ExitPath, Rank};
 use settings::deadlines::Deadline;
-use settings::deadlines::exit::{
-    AGENT_QUIT, ALARM_FINI, ALARM_LAST, ALARM_STEP, ALARM_TEARDOWN, SLICE,
-};
+use settings::deadlines::exit::{AGENT_QUIT, ALARM_FINI, ALARM_LAST, ALARM_STEP, ALARM_TEARDOWN};
 
 use super::flush::Flush;
 use super::line::print_line;
@@ -26,7 +24,7 @@ use super::machine::{
 };
 use super::protocol::Outbox;
 use super::signals::{self, Mask, Stack, Streams};
-use super::timeouts::seconds;
+use super::timeouts::{seconds, slice};
 use crate::trace;
 
 const IDLE_POLLS: u32 = 4;
@@ -367,8 +365,8 @@ impl Driver {
             std::thread::yield_now();
             return;
         }
-        let left = self.deadline().map_or(SLICE.ms(), |at| at.0.saturating_sub(self.now().0));
-        let slice = Duration::from_millis(left.clamp(1, SLICE.ms()));
+        let left = self.deadline().map(|at| Millis(at.0.saturating_sub(self.now().0)));
+        let slice = slice(self.link.rank_info().locals, left, self.resend());
         if self.phase() == Phase::Draining {
             // The decided end, which is still in the page, would end a sleep on the doorbell at
             // once.

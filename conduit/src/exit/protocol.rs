@@ -157,7 +157,7 @@ pub enum Action {
 
 /// Most actions of one [`Machine::handle`](super::machine::Machine::handle): all rounds at once, all
 /// children, and a handful around them.
-pub const MAX_ACTIONS: usize = MAX_ROUNDS as usize + FAN_OUT + 8;
+pub const MAX_ACTIONS: usize = MAX_ROUNDS as usize + FAN_OUT as usize + 8;
 
 /// Actions in order, in place (no allocation: it is filled in signal handlers too).
 pub type Actions = heapless::Vec<Action, MAX_ACTIONS>;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bootstrap::wait::slice_among;
 use settings::deadlines::{Deadline, exit};
 
 /// A point or a length of time in milliseconds.
@@ -73,8 +74,34 @@ impl Timeouts {
     }
 }
 
+/// How long a rank that exits, one of so many of its host, sleeps at a time: at most what is `left`
+/// until its deadline. Most of what it waits for wakes it. Nobody does when there is room for messages
+/// that could not be sent.
+pub(super) fn slice(ranks: u32, left: Option<Millis>, all_sent: bool) -> Duration {
+    let slice = if all_sent { slice_among(ranks, exit::SLICE) } else { exit::SLICE.limit };
+    left.map_or(slice, |left| slice.min(Duration::from_millis(left.0.max(1))))
+}
+
 /// A row in whole seconds for the exit time-out `t`, for `alarm`, in case a step blocks where no
 /// deadline is looked at.
 pub(super) fn seconds(row: Deadline, t: Millis) -> u32 {
     u32::try_from(Millis::of(row, t).0.div_ceil(1000)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_a_crowded_host_look_less_often() {
+        for (ranks, times) in [(1, 1), (255, 1), (256, 2), (4096, 17)] {
+            let whole = exit::SLICE.limit * times;
+            assert_eq!(slice(ranks, None, true), whole, "{ranks} ranks");
+            assert_eq!(slice(ranks, Some(Millis(u64::MAX)), true), whole);
+            assert_eq!(slice(ranks, None, false), exit::SLICE.limit, "who has messages to send");
+            for (left, bound) in [(0, 1), (7, 7)] {
+                assert_eq!(slice(ranks, Some(Millis(left)), true), Duration::from_millis(bound));
+            }
+        }
+    }
 }

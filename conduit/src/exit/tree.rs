@@ -4,7 +4,7 @@
 
 /// Most children of a rank. With 4, a neighbourhood of 64 ranks has three levels, and no rank has
 /// to keep more than a few messages that came early.
-pub(super) const FAN_OUT: usize = 4;
+pub(super) const FAN_OUT: u32 = 4;
 
 /// The ranks next to one rank in the reduction. Which rank said something tells what it means, so a
 /// message from anybody else is none.
@@ -19,13 +19,19 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Of the rank with index `local` in a neighbourhood of `ranks`, whose leader is the first. The
-    /// leaders of others are at the distances 1, 2, 4 … `ahead` of that and `behind` it.
+    /// Of the rank with index `local` in a neighbourhood, whose leader is the first; `rank_at` tells
+    /// its ranks. The leaders of others are at the distances 1, 2, 4 … `ahead` of that and `behind`
+    /// it.
     #[must_use]
-    pub fn new(ranks: &[u32], local: usize, ahead: &[u32], behind: &[u32]) -> Self {
-        let parent = local.checked_sub(1).and_then(|at| ranks.get(at / FAN_OUT)).copied();
+    pub fn new(
+        rank_at: impl Fn(u32) -> Option<u32>,
+        local: u32,
+        ahead: &[u32],
+        behind: &[u32],
+    ) -> Self {
+        let parent = local.checked_sub(1).and_then(|at| rank_at(at / FAN_OUT));
         let first = local.saturating_mul(FAN_OUT).saturating_add(1);
-        let children = ranks.iter().copied().skip(first).take(FAN_OUT).collect();
+        let children = (first..first.saturating_add(FAN_OUT)).map_while(rank_at).collect();
         let (ahead, behind) = if parent.is_none() { (ahead, behind) } else { (&[][..], &[][..]) };
         Self { parent, children, ahead: ahead.into(), behind: behind.into() }
     }
@@ -38,7 +44,7 @@ impl Tree {
     #[must_use]
     pub fn of_blocks(rank: u32, size: u32, each: u32) -> Self {
         let (leader, count) = (rank / each * each, size.div_ceil(each));
-        let ranks: Vec<u32> = (leader..size.min(leader.saturating_add(each))).collect();
+        let rank_at = |local| Some(leader + local).filter(|rank| local < each && *rank < size);
         let rounds = 0..u32::BITS - count.saturating_sub(1).leading_zeros();
         let at = |step: u64| {
             let number = (u64::from(rank / each) + step) % u64::from(count);
@@ -46,7 +52,7 @@ impl Tree {
         };
         let ahead: Vec<u32> = rounds.clone().map(|round| at(1 << round)).collect();
         let behind: Vec<u32> = rounds.map(|round| at(u64::from(count) - (1 << round))).collect();
-        Self::new(&ranks, (rank - leader) as usize, &ahead, &behind)
+        Self::new(rank_at, rank - leader, &ahead, &behind)
     }
 
     /// Rounds between leaders.

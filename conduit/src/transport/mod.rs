@@ -10,6 +10,7 @@
 
 pub(crate) mod limits;
 pub(crate) mod message;
+pub(crate) mod neighbour_ranks;
 pub(crate) mod neighbours;
 pub(crate) mod net;
 pub(crate) mod op_counter;

@@ -7,8 +7,12 @@
 //!
 //! Calls name a rank by a *target*: the local index of a neighbour, or [`remote`] of a job rank.
 
+use std::sync::Arc;
+
 use bootstrap::node_shm::NodeShm;
 use bootstrap::{Rank, RankInfo};
+
+use super::neighbour_ranks::NeighbourRanks;
 
 /// Marks targets that are job ranks.
 const REMOTE: usize = 1 << 31;
@@ -51,11 +55,11 @@ impl Span {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Neighbours {
     pub(crate) span: Span,
     most: u32,
-    pub(crate) ranks: Box<[u32]>,
+    pub(crate) ranks: NeighbourRanks,
     on_host: u32,
     /// This neighbourhood among those of its host.
     part: usize,
@@ -69,35 +73,27 @@ pub(crate) struct Neighbours {
 
 impl Neighbours {
     /// Cuts the hosts of a job into neighbourhoods of at most `most` ranks (0: no limit).
-    pub(crate) fn new(place: RankInfo, page: &NodeShm, most: u32) -> Self {
-        let host_ranks: Vec<u32> = (0..place.locals).map(|at| page.local_rank(at).0).collect();
-        let host_of = |rank| page.host_of(Rank(rank)).map_or(0, |host| host.0);
-        Self::of(place, &host_ranks, host_of, most)
-    }
-
-    fn of(place: RankInfo, host_ranks: &[u32], host_of: impl Fn(u32) -> u32, most: u32) -> Self {
+    pub(crate) fn new(place: RankInfo, page: &Arc<NodeShm>, most: u32) -> Self {
         let most = if most == 0 { u32::MAX } else { most };
         let part = place.local / most;
         let base = part * most;
-        let ranks: Box<[u32]> =
-            host_ranks.iter().copied().skip(base as usize).take(most as usize).collect();
-        let locals = length(ranks.len());
-        let leader = ranks.first().copied().unwrap_or(place.rank.0);
-        let contiguous = ranks.last().is_none_or(|last| last - leader + 1 == locals);
-        let first = if contiguous { leader } else { NOWHERE };
-        let on_host = length(host_ranks.len());
+        let ranks = NeighbourRanks::new(page, base..base.saturating_add(most));
+        let locals = ranks.count();
+        let leader = ranks.get(0).unwrap_or(place.rank.0);
+        let first = if ranks.is_run() { leader } else { NOWHERE };
+        let on_host = place.locals;
         let (mut count, mut number) = (0, 0);
-        each_rank(place, &host_of, most, |rank, at, leads| {
+        for (rank, at, leads) in numbered(place, page, most) {
             count += u32::from(leads);
             if rank == leader {
                 number = at;
             }
-        });
+        }
         let rounds = rounds(count);
         let mut ahead = vec![leader; rounds].into_boxed_slice();
         let mut behind = ahead.clone();
-        each_rank(place, &host_of, most, |rank, at, leads| {
-            for round in (0..rounds).filter(|_| leads) {
+        for (rank, at, _) in numbered(place, page, most).filter(|(.., leads)| *leads) {
+            for round in 0..rounds {
                 let step = 1_u32 << round;
                 if at == (number + step) % count {
                     ahead[round] = rank;
@@ -106,7 +102,7 @@ impl Neighbours {
                     behind[round] = rank;
                 }
             }
-        });
+        }
         let span = Span { first, locals, local: place.local - base, base };
         let part = part as usize;
         Self { span, most, ranks, on_host, part, count, number, ahead, behind }
@@ -116,21 +112,19 @@ impl Neighbours {
     #[inline]
     pub(crate) fn local_of(&self, rank: Rank) -> Option<usize> {
         let offset = self.span.offset(rank.0);
-        if offset < self.ranks.len() {
+        if offset < self.span.locals as usize {
             return Some(offset);
         }
         if self.span.first != NOWHERE {
             return None;
         }
-        self.ranks.binary_search(&rank.0).ok()
+        self.ranks.index_of(rank.0).map(|index| index as usize)
     }
 
     #[inline]
     pub(crate) fn rank_of(&self, target: usize) -> Rank {
-        match self.ranks.get(target) {
-            Some(rank) => Rank(*rank),
-            None => remote_rank(target).unwrap_or(Rank(u32::MAX)),
-        }
+        let neighbour = u32::try_from(target).ok().and_then(|index| self.ranks.get(index));
+        neighbour.or_else(|| Some(remote_rank(target)?.0)).map_or(Rank(u32::MAX), Rank)
     }
 
     /// Whether this rank speaks for its neighbourhood.
@@ -146,73 +140,49 @@ impl Neighbours {
     }
 
     /// Neighbourhood of every rank of the job, in rank order.
-    pub(crate) fn of_all(&self, place: RankInfo, host_of: impl Fn(u32) -> u32) -> Vec<u32> {
-        let mut numbers = Vec::with_capacity(place.size as usize);
-        each_rank(place, host_of, self.most, |_, number, _| numbers.push(number));
-        numbers
+    pub(crate) fn of_all(&self, place: RankInfo, page: &NodeShm) -> impl Iterator<Item = u32> {
+        numbered(place, page, self.most).map(|(_, number, _)| number)
     }
 }
 
-/// Calls `each` with every rank of the job, the number of its neighbourhood, and whether it leads
-/// that.
-fn each_rank(
-    place: RankInfo,
-    host_of: impl Fn(u32) -> u32,
-    most: u32,
-    mut each: impl FnMut(u32, u32, bool),
-) {
+/// Every rank of the job, the number of its neighbourhood, and whether it leads that.
+fn numbered(place: RankInfo, page: &NodeShm, most: u32) -> impl Iterator<Item = (u32, u32, bool)> {
     let mut hosts = vec![(0_u32, 0_u32); place.hosts as usize];
     let mut next = 0;
-    for rank in 0..place.size {
-        let Some((seen, number)) = hosts.get_mut(host_of(rank) as usize) else { continue };
+    (0..place.size).filter_map(move |rank| {
+        let host = page.host_of(Rank(rank)).map_or(0, |host| host.0);
+        let (seen, number) = hosts.get_mut(host as usize)?;
         let leads = seen.is_multiple_of(most);
         if leads {
             *number = next;
             next += 1;
         }
         *seen += 1;
-        each(rank, *number, leads);
-    }
+        Some((rank, *number, leads))
+    })
 }
 
 pub(crate) const fn rounds(count: u32) -> usize {
     (u32::BITS - count.saturating_sub(1).leading_zeros()) as usize
 }
 
-fn length(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
-}
-
 #[cfg(test)]
 mod tests {
-    use bootstrap::HostId;
     use proptest::prelude::*;
 
+    use super::super::neighbour_ranks::tests::page;
     use super::*;
 
-    /// Every rank's view of a job.
-    fn job(host_of: &[u32], most: u32) -> Vec<(RankInfo, Neighbours)> {
+    /// Every rank's view of a job: the page of its host, its place, its neighbours.
+    fn job(host_of: &[u32], most: u32) -> Vec<(Arc<NodeShm>, RankInfo, Neighbours)> {
         let hosts = host_of.iter().max().map_or(0, |host| host + 1);
-        let ranks_on = |host| -> Vec<u32> {
-            (0..).zip(host_of).filter(|(_, on)| **on == host).map(|(rank, _)| rank).collect()
+        let pages: Vec<_> = (0..hosts).map(|host| page(host, host_of)).collect();
+        let rank = |(rank, host): (u32, &u32)| {
+            let page = &pages[*host as usize];
+            let place = page.rank_info(Rank(rank)).expect("on its host");
+            (Arc::clone(page), place, Neighbours::new(place, page, most))
         };
-        (0..)
-            .zip(host_of)
-            .map(|(rank, host)| {
-                let on_host = ranks_on(*host);
-                let local = on_host.iter().position(|other| *other == rank).expect("on its host");
-                let place = RankInfo {
-                    rank: Rank(rank),
-                    size: length(host_of.len()),
-                    host: HostId(*host),
-                    hosts,
-                    local: length(local),
-                    locals: length(on_host.len()),
-                };
-                let host = |rank: u32| host_of[rank as usize];
-                (place, Neighbours::of(place, &on_host, host, most))
-            })
-            .collect()
+        (0..).zip(host_of).map(rank).collect()
     }
 
     /// Hosts numbered by their first rank, without gaps.
@@ -225,7 +195,7 @@ mod tests {
                     seen.len() - 1
                 })
             };
-            hosts.into_iter().map(|host| length(number(host))).collect()
+            hosts.into_iter().map(|host| u32::try_from(number(host)).expect("few")).collect()
         })
     }
 
@@ -233,8 +203,9 @@ mod tests {
         #[test]
         fn all_ranks_see_the_same_neighbourhoods(host_of in placements(), most in 0_u32..6) {
             let job = job(&host_of, most);
-            let all = job[0].1.of_all(job[0].0, |rank| host_of[rank as usize]);
-            for (place, mine) in &job {
+            let (page, place, first) = &job[0];
+            let all: Vec<u32> = first.of_all(*place, page).collect();
+            for (_, place, mine) in &job {
                 let span = mine.span;
                 prop_assert_eq!(all[place.rank.0 as usize], mine.number);
                 prop_assert!(mine.number < mine.count);
@@ -244,7 +215,7 @@ mod tests {
                 let (parts, part) = mine.on_host();
                 prop_assert_eq!(parts.clone().nth(part), Some(span.locals));
                 prop_assert_eq!(parts.sum::<u32>(), place.locals);
-                for (other, theirs) in &job {
+                for (_, other, theirs) in &job {
                     let together = all[other.rank.0 as usize] == mine.number;
                     let local = mine.local_of(other.rank);
                     prop_assert_eq!(local.is_some(), together);
@@ -265,10 +236,10 @@ mod tests {
         #[test]
         fn leaders_find_each_other(host_of in placements(), most in 0_u32..6) {
             let job = job(&host_of, most);
-            for (place, mine) in job.iter().filter(|(_, mine)| mine.leads()) {
+            for (_, place, mine) in job.iter().filter(|(.., mine)| mine.leads()) {
                 prop_assert_eq!(mine.ahead.len(), rounds(mine.count));
                 for round in 0..mine.ahead.len() {
-                    let theirs = &job[mine.ahead[round] as usize].1;
+                    let theirs = &job[mine.ahead[round] as usize].2;
                     prop_assert!(theirs.leads());
                     prop_assert_eq!(theirs.behind[round], place.rank.0);
                     prop_assert_eq!(theirs.number, (mine.number + (1 << round)) % mine.count);

@@ -213,7 +213,9 @@ deadlines! {
         FLUSH_SLICE = "exit.flush-slice", ms(1), "Longest single sleep of a rank that flushes.";
         AGENT_QUIT = "exit.agent-quit", ms(20),
             "A rank waits for the SIGQUIT that its agent has announced.";
-        SLICE = "exit.slice", ms(20), "Longest single sleep of a rank that exits.";
+        SLICE = "exit.slice", ms(20),
+            "Longest single sleep of a rank that exits; what it waits for wakes it earlier. Each 256 \
+             ranks of a host add as much.";
         BACKTRACE = "exit.backtrace", secs(30),
             "A rank waits for one mechanism that prints a backtrace.";
         CRASH_FLUSH = "exit.crash-flush", secs(5),

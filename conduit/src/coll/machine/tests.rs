@@ -274,7 +274,7 @@ proptest! {
         let size = u32::try_from(numbers.len().min(if count > 10_000 { 5 } else { 24 })).expect("few");
         let root = root % size;
         let numbers = &numbers[..size as usize];
-        let places: Vec<_> = (0..size).map(|rank| Places::new(rank, numbers.iter().copied())).collect();
+        let places: Vec<_> = numbers.iter().map(|mine| Places::new(*mine, numbers.iter().copied())).collect();
         let member = |rank| hierarchy::Member { rank, size, places: &places[rank as usize] };
         let layout = Layout::cut(count * 8, 8, (places[0].count() < 2).then_some(size));
         let only_root = |rank| (rank == root).then(|| words(rank, count));

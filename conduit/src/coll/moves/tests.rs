@@ -70,7 +70,7 @@ impl Net {
         let member = |rank| {
             let (blocks, results) = sizes(rank);
             Member {
-                group: Group::new(0, Members::all(size), rank, Places::together(vec![rank])),
+                group: Group::new(0, Members::all(size), rank, Places::together(1)),
                 task: None,
                 source: (0..blocks).flat_map(|to| fill(rank, to, len)).collect(),
                 result: vec![0xee; results as usize * len],

@@ -1,11 +1,10 @@
 //! Ranks that the service thread shall connect with, or whose messages it shall tell the handshake
-//! of. Lock free and without allocation: messages are sent from signal handlers too. Five bytes for
-//! each rank of the job.
+//! of. Lock free and without allocation: messages are sent from signal handlers too.
 
 use bootstrap::Rank;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::error::Error;
+use super::error::{Error, table_of_ranks};
 use super::lockfree::Mailbox;
 
 /// A connection was asked for. Stays set: the handshake does not forget.
@@ -27,7 +26,8 @@ pub(super) fn wake_event() -> Result<EventFd, Error> {
 
 impl ConnectQueue {
     pub(super) fn new(size: u32) -> Result<Self, Error> {
-        Ok(Self { ranks: Mailbox::new(size), wake: wake_event()? })
+        let ranks = Mailbox::new(size).map_err(table_of_ranks)?;
+        Ok(Self { ranks, wake: wake_event()? })
     }
 
     #[inline]

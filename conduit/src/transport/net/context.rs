@@ -10,7 +10,7 @@ use bootstrap::Rank;
 use super::am::header;
 use super::connect_queue::ConnectQueue;
 use super::credits::Permits;
-use super::error::Error;
+use super::error::{Error, table_of_ranks};
 use super::failure::FailureState;
 use super::fence::Fences;
 use super::members::Members;
@@ -90,7 +90,7 @@ impl NetContext {
             memory.use_paging()?;
         }
         Ok(Self {
-            peers: PeerTable::new(members.size),
+            peers: PeerTable::new(members.size).map_err(table_of_ranks)?,
             buffers: Arc::new(MessageBuffers::new(settings.huge_pages)),
             memory,
             pending: PendingOps::new(rails.iter().map(|rail| rail.send_depth).sum()),

@@ -62,6 +62,11 @@ impl Error {
     }
 }
 
+/// There is no memory for a table with a row for each rank of the job.
+pub(super) fn table_of_ranks(source: std::io::Error) -> Error {
+    Error::Os { operation: "make a table of the job's ranks", source }
+}
+
 impl From<Error> for crate::error::Error {
     fn from(error: Error) -> Self {
         Self::Network(error.to_string())

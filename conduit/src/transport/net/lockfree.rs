@@ -1,9 +1,11 @@
 //! Small lock-free containers: a table that only grows, a stack of table indices, and a mailbox of
 //! numbered callers.
 
+use std::io;
 use std::sync::OnceLock;
 
 use crate::sys::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::transport::shm::Sparse;
 
 const FIRST: u32 = 64;
 const CHUNKS: usize = 26;
@@ -111,11 +113,11 @@ impl IndexStack {
 }
 
 /// Callers by number that wait to be served, each with reasons that stay set once given. One byte
-/// and a link for each.
+/// and a link for each, in memory that exists where callers were put in.
 #[derive(Debug)]
 pub(super) struct Mailbox {
-    reasons: Box<[AtomicU8]>,
-    links: Box<[AtomicU32]>,
+    reasons: Sparse<AtomicU8>,
+    links: Sparse<AtomicU32>,
     stack: IndexStack,
 }
 
@@ -123,12 +125,9 @@ pub(super) struct Mailbox {
 const QUEUED: u8 = 1 << 7;
 
 impl Mailbox {
-    pub(super) fn new(size: u32) -> Self {
-        Self {
-            reasons: (0..size).map(|_| AtomicU8::new(0)).collect(),
-            links: (0..size).map(|_| AtomicU32::new(0)).collect(),
-            stack: IndexStack::new(),
-        }
+    pub(super) fn new(size: u32) -> io::Result<Self> {
+        let (reasons, links) = (Sparse::new(size as usize)?, Sparse::new(size as usize)?);
+        Ok(Self { reasons, links, stack: IndexStack::new() })
     }
 
     /// Puts a caller in for a reason, unless it was given before. Whether whoever serves must be

@@ -6,13 +6,15 @@ use bootstrap::Rank;
 use bootstrap::node_shm::NodeShm;
 use serde::{Deserialize, Serialize};
 
+use crate::transport::neighbour_ranks::NeighbourRanks;
+
 /// Who is in the job, and who shares memory with this rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
     pub(crate) rank: Rank,
     pub(crate) size: u32,
-    /// Ranks of this rank's neighbourhood with itself, ascending.
-    pub(crate) neighbours: Vec<Rank>,
+    /// Ranks of this rank's neighbourhood with itself.
+    pub(crate) neighbours: NeighbourRanks,
     pub(crate) hosts: u32,
     pub(crate) page: Arc<NodeShm>,
     /// This rank's slot in it: its index among the ranks of the host.
@@ -22,12 +24,12 @@ pub(crate) struct Members {
 impl Members {
     /// Whether a rank is reached over the network.
     pub(crate) fn is_remote(&self, rank: Rank) -> bool {
-        rank.0 < self.size && self.neighbours.binary_search(&rank).is_err()
+        rank.0 < self.size && self.neighbours.index_of(rank.0).is_none()
     }
 
     /// Ranks that are reached over the network.
     pub(crate) fn remotes(&self) -> u32 {
-        self.size.saturating_sub(u32::try_from(self.neighbours.len()).unwrap_or(u32::MAX))
+        self.size.saturating_sub(self.neighbours.count())
     }
 
     pub(super) fn ring(&self) {

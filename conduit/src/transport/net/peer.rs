@@ -2,6 +2,7 @@
 //!
 //! A rank that was never talked to costs four bytes: its place in the index.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,6 +14,7 @@ use super::flow::of_connection::Flow;
 use super::flow::ring::Rings;
 use super::lockfree::AppendTable;
 use super::xrc::Link;
+use crate::transport::shm::Sparse;
 
 #[derive(Debug)]
 pub(super) struct SendQp {
@@ -209,15 +211,15 @@ impl Peer {
 #[derive(Debug)]
 pub(super) struct PeerTable {
     /// 0, or one more than the position in `made`.
-    index: Box<[AtomicU32]>,
+    index: Sparse<AtomicU32>,
     made: AppendTable<Peer>,
     making: Mutex<()>,
 }
 
 impl PeerTable {
-    pub(super) fn new(size: u32) -> Self {
-        let index = (0..size).map(|_| AtomicU32::new(0)).collect();
-        Self { index, made: AppendTable::new(), making: Mutex::new(()) }
+    pub(super) fn new(size: u32) -> io::Result<Self> {
+        let index = Sparse::new(size as usize)?;
+        Ok(Self { index, made: AppendTable::new(), making: Mutex::new(()) })
     }
 
     /// A rank's entry, whatever its phase; `None` when it has no queue pairs or is no rank of the

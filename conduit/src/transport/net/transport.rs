@@ -105,7 +105,7 @@ impl NetTransport {
         let members = Members {
             rank: place.rank,
             size: place.size,
-            neighbours: neighbours.ranks.iter().map(|rank| Rank(*rank)).collect(),
+            neighbours: neighbours.ranks.clone(),
             hosts: place.hosts,
             page: Arc::clone(services.node_shm()),
             slot: place.local,

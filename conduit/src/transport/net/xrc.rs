@@ -186,7 +186,7 @@ pub(super) fn sharing(wanted: bool, plan: &NetPlan, members: &Members) -> Sharin
     if plan.sizes.srq.is_none() {
         return Sharing::default();
     }
-    let first = members.neighbours.first().copied().unwrap_or(members.rank).0;
+    let first = members.neighbours.get(0).unwrap_or(members.rank.0);
     Sharing { can: wanted && ability(plan).1, first, ports: ports(&plan.rails) }
 }
 
@@ -214,7 +214,7 @@ impl Xrc {
         let locals = services.rank_info().locals as usize;
         let memory = services.host_memory(room.saturating_mul(locals))?;
         // The ranks of a neighbourhood follow each other on their host.
-        let index = |rank: Rank| members.neighbours.binary_search(&rank).unwrap_or(0);
+        let index = |rank: Rank| members.neighbours.index_of(rank.0).unwrap_or(0) as usize;
         let behind = index(members.rank) - index(groups.leader(members.rank));
         let slot = (members.slot as usize).saturating_sub(behind);
         let os = |source| Error::Os { operation: "map the table of shared connections", source };

@@ -122,10 +122,9 @@ impl ShmTransport {
     ) -> Result<(HostMemory, HostWords), Error> {
         let os = |source| Error::Os { operation: "map the queues of the host's ranks", source };
         let memory = SharedMemory::map_at(fd, at, layout.len).map_err(os)?;
-        let short = || os(std::io::Error::other("the mapping is too short"));
         let host = HostWords::map(fd).map_err(os)?;
-        let memory = HostMemory::new(memory, layout, Arc::clone(page), span);
-        Ok((memory.ok_or_else(short)?, host))
+        let memory = HostMemory::new(memory, layout, Arc::clone(page), span).map_err(os)?;
+        Ok((memory, host))
     }
 
     fn agree_on_layout(&self, rank: bootstrap::Rank, mode: SegmentMode) -> Result<(), Error> {

@@ -15,6 +15,7 @@ use super::layout::{Control, Layout, Member, STAGE, SegmentRow};
 use super::map::{SharedLayout, SharedMemory};
 use super::mpsc_ring::{MpscEnds, MpscRing};
 use super::slot::Slot;
+use super::sparse::Sparse;
 use super::spsc_ring::{LANES, LaneOwners, Producer, SLOTS, SpscHead, SpscRing, SpscSlot};
 use crate::sys::CPU_WORDS;
 use crate::transport::message::{Block, MessageClass};
@@ -27,8 +28,9 @@ use crate::transport::neighbours::Span;
 pub(crate) struct HostMemory {
     memory: SharedMemory,
     pub(crate) layout: Layout,
-    /// This rank's ways to the others, for requests and for replies.
-    tails: [Box<[Producer]>; 2],
+    /// This rank's ways to the others, for requests and for replies: side by side, as who is asked
+    /// is often answered.
+    tails: Sparse<[Producer; 2]>,
     /// Holds the doorbells that the tails point at.
     page: Arc<NodeShm>,
     /// Slot of the first rank of the neighbourhood in it.
@@ -95,24 +97,26 @@ impl HostWords {
 }
 
 impl HostMemory {
-    /// `None` when the mapping is too short.
+    /// Fails when the mapping is too short.
     pub(crate) fn new(
         memory: SharedMemory,
         layout: Layout,
         page: Arc<NodeShm>,
         span: Span,
-    ) -> Option<Self> {
+    ) -> io::Result<Self> {
         let (local, base) = (span.local as usize, span.base);
-        memory.range(0, layout.len).filter(|_| local < layout.locals)?;
-        let own = Own::new(&layout, local);
-        let tails = std::array::from_fn(|_| (0..layout.locals).map(|_| Producer::new()).collect());
-        Some(Self { memory, layout, tails, page, base, own })
+        let there = memory.range(0, layout.len).is_some() && local < layout.locals;
+        if !there {
+            return Err(io::Error::other("the mapping is too short"));
+        }
+        let (tails, own) = (Sparse::new(layout.locals)?, Own::new(&layout, local));
+        Ok(Self { memory, layout, tails, page, base, own })
     }
 
     /// Producer side of this rank's lane to another; `net` is 0 for requests, 1 for replies.
     #[inline(always)]
     pub(crate) fn tail(&self, target: usize, net: usize) -> Option<&Producer> {
-        self.tails[net].get(target)
+        Some(&self.tails.get(target)?[net])
     }
 
     /// Counts a message of thread `me` that did not go through a lane, and claims one when it is

@@ -14,7 +14,7 @@
 //! stages[n]        what each rank lends to its neighbours in collectives
 //! ```
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use super::board::{Seat, TURNS};
 use super::map::SharedLayout;
@@ -88,6 +88,8 @@ unsafe impl SharedLayout for Control {}
 unsafe impl SharedLayout for SegmentRow {}
 // SAFETY: atomics and padding.
 unsafe impl SharedLayout for Member {}
+// SAFETY: an atomic.
+unsafe impl SharedLayout for AtomicU8 {}
 // SAFETY: an atomic.
 unsafe impl SharedLayout for AtomicU32 {}
 // SAFETY: an atomic.

@@ -1,7 +1,8 @@
-//! One mapping of host memory.
+//! One mapping: of host memory, or of memory of this process that exists where it was touched.
 
+use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 
 /// Types that live in shared memory.
@@ -11,7 +12,10 @@ use std::ptr::NonNull;
 /// atomic or an `UnsafeCell` whose users say why access is exclusive.
 pub(crate) unsafe trait SharedLayout {}
 
-/// A shared read-write mapping, unmapped on drop.
+// SAFETY: what holds for one holds for several.
+unsafe impl<T: SharedLayout, const N: usize> SharedLayout for [T; N] {}
+
+/// A read-write mapping, unmapped on drop.
 #[repr(C)]
 pub(crate) struct SharedMemory {
     base: NonNull<u8>,
@@ -37,22 +41,26 @@ impl SharedMemory {
             )));
         }
         let offset = libc::off_t::try_from(first).map_err(io::Error::other)?;
+        Self::map(len, libc::MAP_SHARED, memory.as_raw_fd(), offset)
+    }
+
+    /// `len` zero bytes of this process alone. A page of them takes memory once it was written to.
+    pub(crate) fn private(len: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let map = Self::map(len, flags, -1, 0)?;
+        // SAFETY: advice about the mapping that was just made; a system without huge pages refuses
+        // it, and needs none.
+        unsafe { libc::madvise(map.base.as_ptr().cast(), len, libc::MADV_NOHUGEPAGE) };
+        Ok(map)
+    }
+
+    fn map(len: usize, flags: c_int, fd: RawFd, offset: libc::off_t) -> io::Result<Self> {
         if len == 0 {
             return Ok(Self { base: NonNull::<u128>::dangling().cast(), len });
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice affects no existing
-        // memory.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                protection,
-                libc::MAP_SHARED,
-                memory.as_raw_fd(),
-                offset,
-            )
-        };
+        // SAFETY: a fresh mapping at an address of the kernel's choice affects no existing memory.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -78,7 +86,7 @@ impl SharedMemory {
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         if self.len != 0 {
-            // SAFETY: exactly the mapping made by `map_at`; references into it cannot outlive the
+            // SAFETY: exactly the mapping made by `map`; references into it cannot outlive the
             // value.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         }

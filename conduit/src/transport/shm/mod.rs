@@ -18,6 +18,7 @@ mod segments;
 mod send;
 mod shm_barrier;
 mod slot;
+mod sparse;
 mod spsc_ring;
 mod words;
 
@@ -28,5 +29,6 @@ pub(crate) use map::SharedMemory;
 pub(crate) use poll::ShmSink;
 pub(crate) use segments::Segments;
 pub(crate) use shm_barrier::{BarrierName, Which};
+pub(crate) use sparse::Sparse;
 pub(crate) use spsc_ring::{BURST_ARGS, BurstReader};
 pub(crate) use words::SharedWords;

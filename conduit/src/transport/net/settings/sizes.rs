@@ -575,7 +575,7 @@ impl Sizes {
     }
 
     /// Bytes that a rank takes with `connected` peers of a job, roughly: buffers, queues, and the
-    /// table of peers, of which an unconnected one has 9 bytes.
+    /// table of peers, of which an unconnected one has 9 bytes at most.
     pub(crate) fn memory(&self, job: &Job, connected: u32, buffer: u32) -> u64 {
         let depth = u64::from(self.sends()) + u64::from(self.receives());
         let pairs = u64::from(connected) * u64::from(self.queue_pairs());

@@ -58,8 +58,6 @@ pub(crate) struct JobFabricCaps {
     pub(crate) max_segment: u64,
     /// Largest segment that all can register with adapters.
     pub(crate) pinnable: u64,
-    /// Ranks whose adapters do not page memory in on demand.
-    pub(crate) without_paging: Vec<Rank>,
     pub(crate) key: Key,
     pub(crate) without_adapter: Option<Rank>,
     /// What the adapters of all ranks can do.
@@ -81,7 +79,6 @@ impl JobFabricCaps {
             table: Shared::Owned(Vec::new()),
             max_segment: mine.common.max_segment,
             pinnable: u64::MAX,
-            without_paging: Vec::new(),
             key: mine.key,
             without_adapter: None,
             limits: mine.limits,
@@ -97,9 +94,6 @@ impl JobFabricCaps {
             all.max_segment = all.max_segment.min(theirs.common.max_segment);
             all.limits = all.limits.least(theirs.limits);
             all.pinnable = all.pinnable.min(theirs.pinnable.unwrap_or(u64::MAX));
-            if !theirs.pages {
-                all.without_paging.push(rank);
-            }
             if rank == Rank(0) {
                 all.key = theirs.key;
             }
@@ -109,6 +103,13 @@ impl JobFabricCaps {
         }
         all.table = table;
         Ok(all)
+    }
+
+    /// Ranks whose adapters do not page memory in on demand.
+    pub(crate) fn without_paging(&self) -> impl Iterator<Item = Rank> + Clone + '_ {
+        let records = self.table.chunks_exact(RECORD);
+        let pages = |record| records::read::<FabricCaps>(record).is_some_and(|one| one.pages);
+        (0..).map(Rank).zip(records).filter(move |(_, record)| !pages(record)).map(|(rank, _)| rank)
     }
 
     /// Addresses of the ranks' hosts, as far as those know them.

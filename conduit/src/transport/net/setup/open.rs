@@ -134,8 +134,7 @@ fn opened(
     (common, mode): (Common, SegmentMode),
     services: &mut dyn Bootstrap,
 ) -> Result<(Opened, DeviceLimits, u64), Error> {
-    let nbrhd = members.neighbours.binary_search(&members.rank).unwrap_or(0);
-    let nbrhd = u32::try_from(nbrhd).unwrap_or(0);
+    let nbrhd = members.neighbours.index_of(members.rank.0).unwrap_or(0);
     let verbs = (settings.fabric != FabricChoice::Soft)
         .then(|| open_ports(fabric::verbs::open(None), &settings.ports, nbrhd, services));
     // Only the software adapter needs it.
@@ -160,7 +159,7 @@ fn opened(
     let mut reason = None;
     match (verbs, fabric_caps.without_adapter) {
         (Some(Ok(verbs)), None) => {
-            say_lack_of_paging(settings.odp, members, &fabric_caps.without_paging, &verbs);
+            say_lack_of_paging(settings.odp, members, &fabric_caps, &verbs);
             let max_segment = fabric_caps.max_segment.min(fabric_caps.pinnable);
             return Ok((verbs, fabric_caps.limits, max_segment));
         }
@@ -198,8 +197,12 @@ fn pinnable(settings: &NetSettings, opened: &Opened, services: &mut dyn Bootstra
 }
 
 /// What is said where adapters do not page memory in on demand.
-fn say_lack_of_paging(odp: Paging, members: &Members, without: &[Rank], opened: &Opened) {
-    if !odp.on || !odp.is_set || without.is_empty() || odp.verbose == 0 {
+fn say_lack_of_paging(odp: Paging, members: &Members, caps: &JobFabricCaps, opened: &Opened) {
+    if !odp.on || !odp.is_set || odp.verbose == 0 {
+        return;
+    }
+    let without: Vec<Rank> = caps.without_paging().collect();
+    if without.is_empty() {
         return;
     }
     if members.rank == Rank(0) {

@@ -33,6 +33,7 @@ use crate::mode::{Par, Seq};
 use crate::transport::message::{
     AmMessage, AmPayload, Arrived, ArrivedPayload, MessageClass, Sink, ZeroCopy,
 };
+use crate::transport::neighbour_ranks::NeighbourRanks;
 use crate::transport::neighbours;
 use crate::transport::op_counter::OpCounter;
 
@@ -192,11 +193,10 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
             scope.spawn(move || {
                 let place = services.rank_info();
                 let fabric = fake.unwrap_or_else(soft);
-                let first = place.rank.0 / per_host * per_host;
                 let members = Members {
                     rank: place.rank,
                     size,
-                    neighbours: (first..size.min(first + per_host)).map(Rank).collect(),
+                    neighbours: NeighbourRanks::new(services.node_shm(), 0..per_host),
                     hosts: place.hosts,
                     page: Arc::clone(services.node_shm()),
                     slot: place.local,

@@ -1,11 +1,11 @@
 //! The sender's side of a lane.
 
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, compiler_fence};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use bootstrap::node_shm::RankSlot;
 
+use super::super::map::SharedLayout;
 use super::{Kind, SpscRing, SpscSlot, WORDS, lap, tag};
 use super::{LAP, SLOTS, advanced};
 use crate::sys;
@@ -21,42 +21,49 @@ const AHEAD: u32 = 64;
 const LINE: u32 = 4;
 
 /// What a sender remembers of its way to one receiver, in its own memory. Used by the thread in
-/// `owner` alone; any thread in modes where one at a time is in the library.
-#[repr(align(64))]
+/// `owner` alone; any thread in modes where one at a time is in the library. Zero bytes are one that
+/// nothing was sent through, so that a rank has memory only for those that it sends to.
+#[repr(C, align(64))]
+#[derive(Default)]
 pub(crate) struct Producer {
     owner: AtomicUsize,
-    /// Messages until the next attempt to claim a lane, or a lane: see [`Producer::lane`].
+    /// A lane ([`Producer::lane`]), or messages until the next attempt to claim one
+    /// ([`messages_until`]).
     lane: AtomicU32,
     tail: AtomicU32,
-    /// Last seen `head`; before that was looked at, what it would be if the lane were full.
-    seen: AtomicU32,
+    /// Position up to which slots are free by the last seen `head`; before that was looked at, as if
+    /// the lane were full.
+    free: AtomicU32,
     /// Slots of the lane and doorbell of the receiver, for [`Producer::send_short`]; null when
     /// there is no lane.
     slots: AtomicPtr<SpscSlot>,
     bell: AtomicPtr<RankSlot>,
 }
 
+// SAFETY: atomics, and zero bytes are null pointers.
+unsafe impl SharedLayout for Producer {}
+
 /// In `Producer::lane`: the rest is a lane.
 const CLAIMED: u32 = 1 << 31;
 
-impl Producer {
-    pub(crate) const fn new() -> Self {
-        Self {
-            owner: AtomicUsize::new(0),
-            lane: AtomicU32::new(WARM_UP),
-            tail: AtomicU32::new(0),
-            seen: AtomicU32::new(0_u32.wrapping_sub(LAP)),
-            slots: AtomicPtr::new(null_mut()),
-            bell: AtomicPtr::new(null_mut()),
-        }
-    }
+/// What `Producer::lane` is with so many messages to go until a claim, and the other way round.
+const fn messages_until(claim: u32) -> u32 {
+    claim ^ WARM_UP
+}
 
+/// Slots in use before position `next`; [`LAP`] or more when none is free.
+#[inline(always)]
+const fn used(next: u32, free: u32) -> u32 {
+    next.wrapping_sub(free).wrapping_add(LAP)
+}
+
+impl Producer {
     /// As it is when the lane is at a position.
     #[cfg(any(test, loom))]
     pub(crate) fn at(position: u32) -> Self {
-        let new = Self::new();
+        let new = Self::default();
         new.tail.store(position, Ordering::Relaxed);
-        new.seen.store(position, Ordering::Relaxed);
+        new.saw(position);
         new
     }
 
@@ -70,14 +77,14 @@ impl Producer {
     /// Whether so many slots were free when the consumer's position was last looked at.
     #[inline(always)]
     pub(super) fn seems_free(&self, slots: usize) -> bool {
-        let (next, seen) = (self.tail.load(Ordering::Relaxed), self.seen.load(Ordering::Relaxed));
-        next.wrapping_sub(seen) as usize + slots <= SLOTS
+        let (next, free) = (self.tail.load(Ordering::Relaxed), self.free.load(Ordering::Relaxed));
+        used(next, free) as usize + slots <= SLOTS
     }
 
     /// The consumer's position was looked at.
     #[inline(always)]
     pub(super) fn saw(&self, head: u32) {
-        self.seen.store(head, Ordering::Relaxed);
+        self.free.store(head.wrapping_add(LAP), Ordering::Relaxed);
     }
 
     /// Takes slots for a message: the first position.
@@ -104,7 +111,7 @@ impl Producer {
     #[inline(always)]
     pub(crate) fn send_short(&self, handler: u8, args: &[i32]) -> bool {
         let next = self.tail.load(Ordering::Relaxed);
-        let used = next.wrapping_sub(self.seen.load(Ordering::Relaxed));
+        let used = used(next, self.free.load(Ordering::Relaxed));
         if used >= LAP || args.len() > WORDS {
             return false;
         }
@@ -146,10 +153,10 @@ impl Producer {
         if word & CLAIMED != 0 {
             return None;
         }
-        if let Some(less) = word.checked_sub(1) {
+        if let Some(less) = messages_until(word).checked_sub(1) {
             // Other threads count too; a message that goes uncounted does no harm.
             let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-            let _ = self.lane.compare_exchange(word, less, set, fetch);
+            let _ = self.lane.compare_exchange(word, messages_until(less), set, fetch);
             return None;
         }
         let (set, fetch) = (Ordering::AcqRel, Ordering::Relaxed);
@@ -157,14 +164,15 @@ impl Producer {
             return None;
         }
         // Another thread may have been the owner meanwhile and found no lane.
-        let lane = if self.lane.load(Ordering::Acquire) == 0 { claim() } else { None };
+        let due = self.lane.load(Ordering::Acquire) == messages_until(0);
+        let lane = if due { claim() } else { None };
         match lane {
             Some(lane) => {
                 let word = u32::try_from(lane).unwrap_or(u32::MAX);
                 self.lane.store(CLAIMED | word, Ordering::Relaxed);
             }
             None => {
-                self.lane.store(LOOK_AGAIN, Ordering::Release);
+                self.lane.store(messages_until(LOOK_AGAIN), Ordering::Release);
                 self.owner.store(0, Ordering::Release);
             }
         }

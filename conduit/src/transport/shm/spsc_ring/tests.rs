@@ -273,7 +273,7 @@ fn a_lane_has_one_owner() {
 #[test]
 fn a_tail_is_claimed_by_one_thread() {
     for _ in 0..50 {
-        let tail = Producer::new();
+        let tail = Producer::default();
         let claims = AtomicU32::new(0);
         let winners: usize = std::thread::scope(|scope| {
             let race = |me: usize| {
@@ -295,7 +295,7 @@ fn a_tail_is_claimed_by_one_thread() {
 
 #[test]
 fn a_sender_without_a_lane_looks_again_later() {
-    let tail = Producer::new();
+    let tail = Producer::default();
     let mut asked = 0;
     for _ in 0..=WARM_UP {
         assert_eq!(
