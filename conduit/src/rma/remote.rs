@@ -12,7 +12,7 @@ use crate::rank::RankContext;
 use crate::transport::OutsideSegment;
 use crate::transport::message::Outcome;
 use crate::transport::net::{
-    self, MOST_SMALL, NetTransport, OneCall, OwnPart, RawSource, Sent, Small,
+    self, MOST_SMALL, NetTransport, OneCall, OwnPart, RawSource, Sent, Small, SmallSent,
 };
 use crate::transport::op_counter::OpCounter;
 use crate::wait::Waiter;
@@ -174,62 +174,63 @@ impl RankContext {
 
     /// An operation of few bytes that is complete on return, with no row; its holder has what it
     /// read. `None`: it has to be counted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn small<M: Mode>(
         &self,
         op: RemoteOp,
         what: Small<'_>,
     ) -> Option<Result<OneCall<'_>, Error>> {
         let net = self.transport.net()?;
-        let one = net.one_call()?;
+        let one = net.one_call::<M>()?;
         let to = (self.rank_of(op.target), op.offset);
         let look = net.is_adapter() && self.takes_look();
         match one.post(to, what, look) {
-            Ok(Some(Sent::Yes)) if one.is_complete() => return Some(Ok(one)),
-            Ok(Some(Sent::Yes)) => {}
-            Ok(Some(Sent::Full)) => match self.post_small::<M>(&one, op, what)? {
-                Ok(()) => {}
-                Err(error) => return Some(Err(error)),
+            Ok(SmallSent::Complete) => Some(Ok(one)),
+            Ok(SmallSent::Unsuited) => None,
+            posted => match self.small_done::<M>(&one, op, what, posted)? {
+                Ok(()) => Some(Ok(one)),
+                Err(error) => Some(Err(*error)),
             },
-            Ok(None) => return None,
-            Err(error) => return Some(Err(self.not_small(op, what.len(), error))),
         }
-        let waited = self.wait_for_ends::<M>(op.call, || one.is_complete());
-        Some(waited.map(|()| one))
     }
 
-    /// Posts it when there is room; `None`: it has to be counted after all.
-    #[cold]
-    fn post_small<M: Mode>(
+    /// Posts it when there is room, if it was not, and waits for its end; `None`: it has to be
+    /// counted after all.
+    #[inline(never)]
+    fn small_done<M: Mode>(
         &self,
         one: &OneCall<'_>,
         op: RemoteOp,
         what: Small<'_>,
-    ) -> Option<Result<(), Error>> {
+        mut posted: Result<SmallSent, Box<net::Error>>,
+    ) -> Option<Result<(), Box<Error>>> {
         let to = (self.rank_of(op.target), op.offset);
         let mut waiter = Waiter::for_room();
         loop {
+            match posted {
+                Ok(SmallSent::UnderWay | SmallSent::Complete) => break,
+                Ok(SmallSent::Unsuited) => return None,
+                Ok(SmallSent::Full) => {}
+                Err(error) => return Some(Err(self.not_small(op, what.len(), *error))),
+            }
             if let Err(error) = self.wait_for_room::<M>(op.call, &mut waiter) {
-                return Some(Err(error));
+                return Some(Err(Box::new(error)));
             }
-            match one.post(to, what, false) {
-                Ok(Some(Sent::Yes)) => return Some(Ok(())),
-                Ok(Some(Sent::Full)) => {}
-                Ok(None) => return None,
-                Err(error) => return Some(Err(self.not_small(op, what.len(), error))),
-            }
+            posted = one.post_again(to, what);
         }
+        let waited = self.wait_for_ends::<M>(op.call, || one.is_complete());
+        Some(waited.map_err(Box::new))
     }
 
     #[cold]
-    fn not_small(&self, op: RemoteOp, len: usize, error: net::Error) -> Error {
+    fn not_small(&self, op: RemoteOp, len: usize, error: net::Error) -> Box<Error> {
         let RemoteOp { call, target, offset, .. } = op;
-        match error {
+        Box::new(match error {
             net::Error::OutsideSegment { .. } => {
                 self.outside(call, OutsideSegment { target, offset, len })
             }
             error => error.into(),
-        }
+        })
     }
 
     /// A put that is complete on return.
@@ -240,6 +241,11 @@ impl RankContext {
         {
             return done.map(drop);
         }
+        self.put_and_wait::<M>(op, source)
+    }
+
+    #[inline(never)]
+    fn put_and_wait<M: Mode>(&self, op: RemoteOp, source: &[u8]) -> Result<(), Error> {
         self.blocking(op, |op, row| {
             let _sent = self.put_counted::<M>(op, row, source, false)?;
             self.wait_remote::<M>(op.call, &row.puts)
@@ -254,6 +260,11 @@ impl RankContext {
         {
             return done.map(|done| done.read(into));
         }
+        self.get_and_wait::<M>(op, into)
+    }
+
+    #[inline(never)]
+    fn get_and_wait<M: Mode>(&self, op: RemoteOp, into: &mut [u8]) -> Result<(), Error> {
         self.blocking(op, |op, row| {
             let _sent = self.get_counted::<M>(op, row, into)?;
             self.wait_remote::<M>(op.call, &row.gets)

@@ -72,16 +72,16 @@ fn failed(number: i32) -> Status {
 
 #[inline]
 fn opcode(number: i32) -> Opcode {
-    match number {
-        1 => Opcode::Write,
-        2 => Opcode::Read,
-        3 => Opcode::CompareSwap,
-        4 => Opcode::FetchAdd,
+    /// Those of requests, from 0 on.
+    const REQUESTS: [Opcode; 5] =
+        [Opcode::Send, Opcode::Write, Opcode::Read, Opcode::CompareSwap, Opcode::FetchAdd];
+    let request = usize::try_from(number).ok().and_then(|number| REQUESTS.get(number));
+    request.copied().unwrap_or(match number {
         129 => Opcode::ReceivedWrite,
         // Receives have this bit.
         number if number & 128 != 0 => Opcode::Receive,
         _ => Opcode::Send,
-    }
+    })
 }
 
 pub(super) fn port_state(number: i32) -> PortState {

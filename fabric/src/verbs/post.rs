@@ -52,7 +52,7 @@ pub(super) fn post_receive(qp: &VerbsQp, request: &RecvWr) -> Result<(), PostErr
 }
 
 /// Posts a send request; `queue` is named by extended reliable connections, and only by them.
-#[inline]
+#[inline(always)]
 pub(super) fn post_send(
     qp: &VerbsQp,
     send: &SendWr<'_>,
@@ -62,6 +62,25 @@ pub(super) fn post_send(
     if !matches!(state, QpState::Rts | QpState::Error) {
         return Err(PostError::State(state));
     }
+    // Every queue pair that sends gathers one entry.
+    let (mut part, flags) = match send.data {
+        Data::Gather([part]) => (sge(part), 0),
+        Data::Inline([part]) if part.len() <= qp.inline as usize => {
+            (inline_sge(part), ffi::SEND_INLINE)
+        }
+        _ => return post_parts(qp, send, queue),
+    };
+    if flags != 0 && send.operation.awaits_data() {
+        return Err(AWAITS_DATA);
+    }
+    submit(qp, send, queue, (&raw mut part, 1), flags)
+}
+
+const AWAITS_DATA: PostError = PostError::Invalid("reads and atomics need registered memory");
+
+/// As [`post_send`], of no part or several.
+#[inline(never)]
+fn post_parts(qp: &VerbsQp, send: &SendWr<'_>, queue: Option<u32>) -> Result<(), PostError> {
     let mut fragments = [const { MaybeUninit::<ffi::Sge>::uninit() }; FRAGMENTS];
     let (count, flags) = match send.data {
         Data::Gather(list) => {
@@ -75,7 +94,7 @@ pub(super) fn post_send(
         }
         Data::Inline(list) => {
             if send.operation.awaits_data() {
-                return Err(PostError::Invalid("reads and atomics need registered memory"));
+                return Err(AWAITS_DATA);
             }
             if send.data.total() > qp.inline.into() {
                 return Err(PostError::Invalid("more inline bytes than the queue pair takes"));
@@ -89,7 +108,7 @@ pub(super) fn post_send(
             (list.len(), ffi::SEND_INLINE)
         }
     };
-    submit(qp, send, queue, &mut fragments, count, flags)
+    submit(qp, send, queue, (fragments.as_mut_ptr().cast(), count), flags)
 }
 
 /// More parts than the queue pair gathers: copied together first. Their sum is below the inline
@@ -109,9 +128,8 @@ fn join_and_submit(
             .copy_from_slice(part);
         used += part.len();
     }
-    let mut fragments = [const { MaybeUninit::<ffi::Sge>::uninit() }; FRAGMENTS];
-    fragments[0].write(inline_sge(&bytes[..used]));
-    submit(qp, send, queue, &mut fragments, 1, ffi::SEND_INLINE)
+    let mut all = inline_sge(&bytes[..used]);
+    submit(qp, send, queue, (&raw mut all, 1), ffi::SEND_INLINE)
 }
 
 #[inline]
@@ -122,20 +140,19 @@ fn inline_sge(part: &[u8]) -> ffi::Sge {
     ffi::Sge { addr, length, lkey: 0 }
 }
 
-/// The first `count` fragments are written.
+/// `count` entries from `parts` on are written, and stay until this returns.
 #[inline(always)]
 fn submit(
     qp: &VerbsQp,
     send: &SendWr<'_>,
     queue: Option<u32>,
-    fragments: &mut [MaybeUninit<ffi::Sge>; FRAGMENTS],
-    count: usize,
+    (parts, count): (*mut ffi::Sge, usize),
     flags: u32,
 ) -> Result<(), PostError> {
     let mut wr = ffi::SendWr {
         wr_id: send.id,
         next: ptr::null_mut(),
-        sg_list: fragments.as_mut_ptr().cast(),
+        sg_list: parts,
         num_sge: c_int::try_from(count).unwrap_or(0),
         opcode: ffi::WR_SEND,
         send_flags: flags | if send.signaled { ffi::SEND_SIGNALED } else { 0 },
@@ -147,9 +164,10 @@ fn submit(
     set_target(&mut wr, qp, send, queue)?;
     set_operation(&mut wr, qp, &send.operation)?;
     let mut bad = ptr::null_mut();
-    // SAFETY: a living queue pair and one request with `count` written fragments; inline ones are
-    // copied during the call, and the caller holds the regions of the other keys.
-    let result = unsafe { (qp.domain().post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
+    // SAFETY: a living queue pair and one request with `count` written entries (of the callers
+    // above); inline ones are copied during the call, and the caller holds the regions of the other
+    // keys.
+    let result = unsafe { (qp.post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
     taken(qp, result)
 }
 
@@ -161,8 +179,21 @@ fn set_target(
     send: &SendWr<'_>,
     queue: Option<u32>,
 ) -> Result<(), PostError> {
+    if qp.qp_type == QpType::Rc && send.to.is_none() && queue.is_none() {
+        return Ok(());
+    }
+    set_other_target(wr, qp, send, queue)
+}
+
+/// As [`set_target`], of all but what a reliable connection is asked for.
+#[inline(never)]
+fn set_other_target(
+    wr: &mut ffi::SendWr,
+    qp: &VerbsQp,
+    send: &SendWr<'_>,
+    queue: Option<u32>,
+) -> Result<(), PostError> {
     match (qp.qp_type, &send.to, queue) {
-        (QpType::Rc, None, None) => {}
         (QpType::XrcSend, None, Some(queue)) => wr.remote_srqn = queue,
         (QpType::Ud, Some(to), None) => {
             let handle = (to.handle as &dyn Any).downcast_ref::<VerbsAh>();
@@ -182,6 +213,7 @@ fn set_target(
             ));
         }
         (_, Some(_), _) => return Err(PostError::Invalid("a reliable connection has one peer")),
+        (QpType::Rc, None, None) => {}
         (_, None, _) => return Err(PostError::Invalid("a datagram needs an address")),
     }
     Ok(())

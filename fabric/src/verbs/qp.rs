@@ -28,6 +28,8 @@ const BITS_24: u32 = 0xff_ffff;
 #[derive(Debug)]
 pub(super) struct VerbsQp {
     pub(super) qp: Object<ffi::Qp>,
+    /// That of its domain, at hand.
+    pub(super) post_send: ffi::PostSend,
     pub(super) qp_type: QpType,
     number: u32,
     pub(super) inline: u32,
@@ -47,6 +49,7 @@ pub(super) struct VerbsQp {
 impl VerbsQp {
     fn of(qp: Object<ffi::Qp>, qp_type: QpType) -> Self {
         Self {
+            post_send: qp.domain.post_send,
             qp_type,
             // SAFETY: the library made it; its number does not change.
             number: unsafe { (*qp.as_ptr()).qp_num },

@@ -77,6 +77,8 @@ impl Channel for VerbsChannel {
 #[derive(Debug)]
 pub(super) struct VerbsCq {
     pub(super) cq: Object<ffi::Cq>,
+    /// That of its domain, at hand.
+    poll_cq: ffi::PollCq,
     depth: u32,
     /// Lives as long as the queue.
     channel: Option<Arc<dyn Channel>>,
@@ -105,7 +107,7 @@ impl VerbsCq {
         let cq = Object::new(domain, made, library.destroy_cq, &operation)?;
         // SAFETY: the library made it; the depth does not change.
         let depth = u32::try_from(unsafe { (*made).cqe }).unwrap_or(0);
-        Ok(Self { cq, depth, channel: channel.cloned() })
+        Ok(Self { cq, poll_cq: domain.poll_cq, depth, channel: channel.cloned() })
     }
 
     /// The queue behind the trait, when it is of this domain.
@@ -126,7 +128,7 @@ impl VerbsCq {
         let mut seen = [ffi::Wc::ZERO; N];
         let wanted = c_int::try_from(room.len().min(N)).unwrap_or(1);
         // SAFETY: a living queue and room for at least `wanted` completions.
-        let got = unsafe { (self.cq.domain.poll_cq)(self.cq.as_ptr(), wanted, seen.as_mut_ptr()) };
+        let got = unsafe { (self.poll_cq)(self.cq.as_ptr(), wanted, seen.as_mut_ptr()) };
         let Ok(count) = usize::try_from(got) else { return Err(self.broken(got)) };
         for (to, from) in room.iter_mut().zip(&seen).take(count) {
             *to = convert::completion(from);
@@ -135,6 +137,26 @@ impl VerbsCq {
             }
         }
         Ok(count)
+    }
+
+    /// As [`CompletionQueue::poll`], a batch at a time.
+    #[inline(never)]
+    fn take_batches(&self, into: &mut [Completion]) -> Result<usize, Error> {
+        let mut taken = 0;
+        for room in into.chunks_mut(BATCH) {
+            match self.take::<BATCH>(room) {
+                Ok(count) => {
+                    taken += count;
+                    if count < room.len() {
+                        break;
+                    }
+                }
+                // What was taken is handed out first; the error comes again with the next poll.
+                Err(_) if taken > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(taken)
     }
 
     #[cold]
@@ -159,21 +181,7 @@ impl CompletionQueue for VerbsCq {
         if into.len() == 1 {
             return self.take::<1>(into);
         }
-        let mut taken = 0;
-        for room in into.chunks_mut(BATCH) {
-            match self.take::<BATCH>(room) {
-                Ok(count) => {
-                    taken += count;
-                    if count < room.len() {
-                        break;
-                    }
-                }
-                // What was taken is handed out first; the error comes again with the next poll.
-                Err(_) if taken > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(taken)
+        self.take_batches(into)
     }
 
     fn arm(&self) -> Result<(), Error> {

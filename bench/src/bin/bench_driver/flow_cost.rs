@@ -19,7 +19,16 @@ const TRIPS: [u32; 2] = [400, 1200];
 const SCHEMES: [&str; 3] = ["static", "dynamic", "volume"];
 
 /// Where callgrind writes, until it is dropped.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    /// Of this process; `name` says what for.
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        let scratch = Self(std::env::temp_dir().join(format!("{name}-{}", std::process::id())));
+        std::fs::create_dir_all(&scratch.0)?;
+        Ok(scratch)
+    }
+}
 
 impl Drop for Scratch {
     fn drop(&mut self) {
@@ -29,9 +38,7 @@ impl Drop for Scratch {
 
 /// Instructions of the two ranks, of so many round trips and what goes before them.
 fn counted(scheme: &str, trips: u32) -> Result<[f64; 2]> {
-    let name = format!("bench-flow-cost-{}", std::process::id());
-    let scratch = Scratch(std::env::temp_dir().join(name));
-    std::fs::create_dir_all(&scratch.0)?;
+    let scratch = Scratch::new("bench-flow-cost")?;
     let out = format!("--callgrind-out-file={}/%q{{GASNETRUN_RANK}}", scratch.0.display());
     let mut args = vec!["--tool=callgrind".to_owned(), out];
     let toggled = COUNTED.iter().chain([&ADAPTER]);

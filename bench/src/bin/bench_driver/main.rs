@@ -15,6 +15,7 @@ mod machine;
 mod many_hosts;
 mod many_to_few;
 mod network;
+mod path_length;
 mod ranks;
 mod record;
 mod results;
@@ -78,7 +79,7 @@ const C_FIGURES: [(&str, Measure); 8] = [
 ];
 
 /// Figures of the network over the software adapter, by `--net`.
-const NET_FIGURES: [(&str, Measure); 8] = [
+const NET_FIGURES: [(&str, Measure); 9] = [
     ("net-short", network::short),
     ("net-barrier", network::barrier),
     ("net-atomic", network::atomic),
@@ -87,6 +88,7 @@ const NET_FIGURES: [(&str, Measure); 8] = [
     ("net-strided", vectors::soft),
     ("net-memory", network::memory),
     ("net-flow", flow_cost::instructions),
+    ("net-path", path_length::instructions),
 ];
 
 /// Figures of the network on Soft-RoCE, by `--softroce`.

@@ -78,28 +78,34 @@ impl NetContext {
         Ok(0)
     }
 
-    /// Looks once for the end of the [`Lone`](super::pending_ops::Lone) operation, which was just
-    /// posted on the only rail, where nothing else is under way. The next poll says what failed.
-    #[inline]
-    pub(super) fn look_for(&self, slots: &Slots<'_>, op: &PendingOp) {
+    /// Looks once for the end of the [`Lone`](super::pending_ops::Lone) operation of this number,
+    /// which was just posted on the only rail, where nothing else is under way. Whether it is
+    /// complete; the next poll says what failed.
+    #[inline(always)]
+    pub(super) fn look_for(&self, slots: &Slots<'_>, number: u64) -> bool {
         let rail = slots.rail;
         if rail.under_way() != 1 || rail.is_reaped.load(Ordering::Relaxed) {
-            return;
+            return false;
         }
         let mut one = [Completion::EMPTY];
         match rail.send_cq.poll(&mut one) {
-            Ok(0) => {}
-            Ok(_) if one[0].id == op.number() && one[0].status == Status::Success => {
+            Ok(0) => return false,
+            Ok(_) if one[0].id == number && one[0].status == Status::Success => {
                 // What it has is at hand.
-                self.lone.counter.end(false);
+                self.lone.end();
                 slots.give_back();
+                return true;
             }
-            Ok(_) => {
-                if let Err(error) = self.finished(0, &one[0]) {
-                    self.fail(error);
-                }
-            }
+            Ok(_) => self.finished_elsewhere(&one[0]),
             Err(error) => self.fail(error.into()),
+        }
+        self.lone.is_complete()
+    }
+
+    #[cold]
+    fn finished_elsewhere(&self, one: &Completion) {
+        if let Err(error) = self.finished(0, one) {
+            self.fail(error);
         }
     }
 
@@ -122,7 +128,7 @@ impl NetContext {
         match op.filter(|_| completion.status == Status::Success) {
             Some(op) => {
                 if op.has_end {
-                    self.lone.counter.end(false);
+                    self.lone.end();
                 }
                 self.give_back(at, &op);
                 Ok(())

@@ -66,7 +66,7 @@ pub(crate) use self::pending_ops::{Fetched, FetchedBy};
 pub(crate) use self::post::Sent;
 pub(crate) use self::rma::RawSource;
 pub(crate) use self::settings::NetSettings;
-pub(crate) use self::small::{MOST_SMALL, OneCall, Small};
+pub(crate) use self::small::{MOST_SMALL, OneCall, Small, SmallSent};
 pub use self::threads::DeferredThread;
 pub(crate) use self::threads::SharedSink;
 pub(crate) use self::transport::{Mark, NetTransport};

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bootstrap::Rank;
 use fabric::{PostError, QueuePair};
@@ -45,7 +45,7 @@ impl SendQp {
         self.queue.store(queue, Ordering::Release);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn post(&self, send: &fabric::SendWr<'_>) -> Result<(), PostError> {
         match self.queue.load(Ordering::Relaxed) {
             0 => self.qp.post_send(send),
@@ -110,6 +110,19 @@ pub(super) enum Phase {
     Open = 3,
 }
 
+/// The way of small operations to memory of a peer; nothing of it changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SmallPath {
+    /// Added to a place it is an address there; places that end beyond `end` go another way.
+    pub(super) base: u64,
+    pub(super) end: u64,
+    pub(super) rkey: u32,
+    /// The first connection of the first rail.
+    pub(super) connection: u16,
+    /// Bytes of a put at most.
+    pub(super) most_put: u16,
+}
+
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) rank: Rank,
@@ -119,6 +132,8 @@ pub(super) struct Peer {
     pub(super) turn: AtomicU32,
     /// Something was sent or has arrived.
     used: AtomicBool,
+    /// The way of small operations to its attached segment, once one has gone there.
+    pub(super) small: OnceLock<SmallPath>,
 }
 
 impl Peer {
@@ -130,6 +145,7 @@ impl Peer {
             connections,
             turn: AtomicU32::new(0),
             used: AtomicBool::new(false),
+            small: OnceLock::new(),
         }
     }
 

@@ -146,9 +146,29 @@ impl PendingOp {
 pub(super) struct Lone {
     /// A call has it.
     pub(super) lent: AtomicBool,
-    pub(super) counter: OpCounter,
+    under_way: AtomicBool,
     /// Where what it reads arrives, of the first rail; made on first use.
     pub(super) words: OnceLock<Inbox>,
+}
+
+impl Lone {
+    /// It is about to be posted.
+    #[inline]
+    pub(super) fn begin(&self) {
+        self.under_way.store(true, Ordering::Relaxed);
+    }
+
+    /// It is complete, or was not posted after all.
+    #[inline]
+    pub(super) fn end(&self) {
+        self.under_way.store(false, Ordering::Release);
+    }
+
+    /// Whether nothing is under way, and what was read is in the words.
+    #[inline]
+    pub(super) fn is_complete(&self) -> bool {
+        !self.under_way.load(Ordering::Acquire)
+    }
 }
 
 /// Marks the number of an operation that has neither buffer nor end: the number itself says all. No

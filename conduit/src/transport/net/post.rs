@@ -87,6 +87,24 @@ impl NetContext {
         }
     }
 
+    /// As [`NetContext::post`], of an operation whose number says all of it.
+    #[inline(always)]
+    pub(super) fn post_numbered(
+        &self,
+        slots: &Slots<'_>,
+        operation: Operation,
+        data: Data<'_>,
+        op: &PendingOp,
+    ) -> Result<Sent, Box<Error>> {
+        trace::posts(&data);
+        let id = op.number();
+        let send = SendWr { id, operation, data, signaled: true, to: None };
+        match slots.send_qp.post(&send) {
+            Ok(()) => Ok(Sent::Yes),
+            Err(error) => self.not_posted(slots, op, id, error).map_err(Box::new),
+        }
+    }
+
     #[cold]
     fn not_posted(
         &self,

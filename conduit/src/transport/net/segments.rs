@@ -67,6 +67,13 @@ pub(crate) struct Remote {
     pub(crate) len: u64,
 }
 
+impl Remote {
+    /// Whether a place (its word) is in it, where it is an attached segment.
+    pub(super) const fn holds(&self, place: u64) -> bool {
+        place < self.len
+    }
+}
+
 impl Segments {
     pub(super) fn new(rails: usize) -> Self {
         Self {

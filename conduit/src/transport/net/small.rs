@@ -10,10 +10,12 @@ use fabric::{Data, Operation};
 use super::atomics::WordOp;
 use super::error::Error;
 use super::memory::pool::Inbox;
+use super::peer::{Peer, SmallPath};
 use super::pending_ops::{Lone, OpKind, PendingOp};
 use super::post::{Sent, Slots};
 use super::rma::{OneSided, RESERVE};
 use super::transport::NetTransport;
+use crate::mode::Mode;
 use crate::trace::{self, Counter};
 
 const WORD: usize = size_of::<u64>();
@@ -31,6 +33,7 @@ pub(crate) enum Small<'a> {
 }
 
 impl Small<'_> {
+    #[inline(always)]
     pub(crate) const fn len(&self) -> usize {
         match self {
             Self::Atomic(_) => WORD,
@@ -39,7 +42,8 @@ impl Small<'_> {
         }
     }
 
-    /// As a request for a range of the other rank's memory.
+    /// As a request for memory of the other rank.
+    #[inline(always)]
     const fn request(&self, remote: u64, rkey: u32) -> (OpKind, Operation) {
         match *self {
             Self::Atomic(WordOp::Add(add)) => {
@@ -52,6 +56,19 @@ impl Small<'_> {
             Self::Get(_) => (OpKind::Get, Operation::Read { remote, rkey }),
         }
     }
+}
+
+/// What became of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum SmallSent {
+    /// It is complete.
+    Complete,
+    UnderWay,
+    /// Poll and call again.
+    Full,
+    /// It cannot be done so.
+    Unsuited,
 }
 
 /// The right to one such operation, for one call.
@@ -71,23 +88,34 @@ impl Drop for OneCall<'_> {
 }
 
 impl OneCall<'_> {
-    /// One attempt to post it; once. `None`: it cannot be done so; `Full`: poll and call again. With
-    /// `look`, looks once for its end: an adapter that is a part of the system has done it when the
-    /// system returns.
-    #[inline]
+    /// One attempt to post it; once. With `look`, looks once for its end: an adapter that is a part
+    /// of the system has done it when the system returns.
+    #[inline(always)]
     pub(crate) fn post(
         &self,
         to: (Rank, u64),
         what: Small<'_>,
         look: bool,
-    ) -> Result<Option<Sent>, Error> {
-        let posted = self.net.enter(|context| OneSided(context).small(to, what, look));
-        posted.unwrap_or(Ok(Some(Sent::Full)))
+    ) -> Result<SmallSent, Box<Error>> {
+        match self.net.inside() {
+            Some(inside) => OneSided(inside.context).small(to, what, look),
+            None => Ok(SmallSent::Full),
+        }
+    }
+
+    /// As [`OneCall::post`], when the first attempt found no room.
+    #[cold]
+    pub(crate) fn post_again(
+        &self,
+        to: (Rank, u64),
+        what: Small<'_>,
+    ) -> Result<SmallSent, Box<Error>> {
+        self.post(to, what, false)
     }
 
     #[inline]
     pub(crate) fn is_complete(&self) -> bool {
-        self.lone.counter.is_complete()
+        self.lone.is_complete()
     }
 
     /// A word of what it read; of an atomic, the old value.
@@ -99,6 +127,10 @@ impl OneCall<'_> {
     /// The first bytes of what it read.
     #[inline]
     pub(crate) fn read(&self, into: &mut [u8]) {
+        if let Ok(word) = <&mut [u8; WORD]>::try_from(&mut *into) {
+            *word = self.word(0).to_ne_bytes();
+            return;
+        }
         for (index, bytes) in into.chunks_mut(WORD).enumerate() {
             let word = self.word(index).to_ne_bytes();
             bytes.copy_from_slice(&word[..bytes.len()]);
@@ -106,7 +138,7 @@ impl OneCall<'_> {
     }
 }
 
-impl OneSided<'_> {
+impl<'a> OneSided<'a> {
     /// Words of the first rail.
     #[cold]
     fn make_words(self) -> Option<()> {
@@ -115,73 +147,138 @@ impl OneSided<'_> {
         Some(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn small(
         self,
         (rank, place): (Rank, u64),
         what: Small<'_>,
         look: bool,
-    ) -> Result<Option<Sent>, Error> {
-        let (context, lone, len) = (self.0, &self.0.lone, what.len());
-        // A fence follows a put.
-        if matches!(what, Small::Put(_)) && context.fences.is_some() {
-            return Ok(None);
-        }
-        if lone.words.get().is_none() && self.make_words().is_none() {
-            return Ok(None);
-        }
-        let aimed = context.segments.reach(rank, place, len as u64, 0)?;
-        let Some(peer) = context.connected(rank) else { return Ok(Some(Sent::Full)) };
-        let mut connections = peer.connections.iter().enumerate();
-        let (Some(rail), Some((index, connection)), Some((remote, rkey)), Some(words)) = (
-            context.rails.first(),
-            connections.find(|(_, connection)| connection.rail == 0),
-            aimed,
-            lone.words.get(),
-        ) else {
-            return Ok(None);
+    ) -> Result<SmallSent, Box<Error>> {
+        let known = self.0.peers.get(rank).and_then(|peer| Some((peer, *peer.small.get()?)));
+        let (peer, path) = match known {
+            Some((peer, path)) if path.takes(place, &what) => (peer, path),
+            _ => match self.small_path((rank, place), what)? {
+                Ok(found) => found,
+                Err(otherwise) => return Ok(otherwise),
+            },
         };
-        let own = [words.own(0, u32::try_from(len).unwrap_or(0))];
-        let bytes;
-        let data = match what {
-            Small::Put(source) if source.len() <= connection.main.inline => {
-                bytes = [source];
-                Data::Inline(&bytes)
-            }
-            Small::Put(_) => return Ok(None),
-            Small::Atomic(_) | Small::Get(_) => Data::Gather(&own),
+        self.small_by((peer, path), place, what, look)
+    }
+
+    /// Finds the way of an operation, and keeps it for the next ones where it goes to the attached
+    /// segment.
+    #[inline(never)]
+    fn small_path(
+        self,
+        (rank, place): (Rank, u64),
+        what: Small<'_>,
+    ) -> Result<Result<(&'a Peer, SmallPath), SmallSent>, Box<Error>> {
+        let (context, len) = (self.0, what.len() as u64);
+        let aimed = context.segments.reach(rank, place, len, 0)?;
+        let Some(peer) = context.connected(rank) else { return Ok(Err(SmallSent::Full)) };
+        let mut connections = peer.connections.iter().zip(0..);
+        let found = connections.find(|(connection, _)| connection.rail == 0);
+        let (Some((connection, index)), Some((remote, rkey))) = (found, aimed) else {
+            return Ok(Err(SmallSent::Unsuited));
+        };
+        if context.lone.words.get().is_none() && self.make_words().is_none() {
+            return Ok(Err(SmallSent::Unsuited));
+        }
+        // A fence follows a put.
+        let most_put = if context.fences.is_some() { 0 } else { connection.main.inline };
+        let path = SmallPath {
+            base: remote.wrapping_sub(place),
+            end: place.saturating_add(len),
+            rkey,
+            connection: index,
+            most_put: u16::try_from(most_put).unwrap_or(u16::MAX),
+        };
+        if let Some(attached) = context.segments.attached(rank).filter(|found| found.holds(place)) {
+            let _first = peer.small.set(SmallPath { end: attached.len, ..path });
+        }
+        if !path.takes(place, &what) {
+            return Ok(Err(SmallSent::Unsuited));
+        }
+        Ok(Ok((peer, path)))
+    }
+
+    #[inline(always)]
+    fn small_by(
+        self,
+        (peer, path): (&Peer, SmallPath),
+        place: u64,
+        what: Small<'_>,
+        look: bool,
+    ) -> Result<SmallSent, Box<Error>> {
+        let (context, lone) = (self.0, &self.0.lone);
+        let index = usize::from(path.connection);
+        let (Some(connection), Some(rail), Some(words)) =
+            (peer.connections.get(index), context.rails.first(), lone.words.get())
+        else {
+            return Ok(SmallSent::Unsuited);
         };
         let Some(slots) = Slots::take(rail, &connection.main, RESERVE) else {
-            return Ok(Some(Sent::Full));
+            return Ok(SmallSent::Full);
         };
-        let (kind, operation) = what.request(remote, rkey);
-        let (for_requests, buffer, has_end) = (false, None, true);
-        let op = PendingOp { kind, peer: rank, connection: index, for_requests, buffer, has_end };
-        lone.counter.begin(false);
-        let sent = context.post(&slots, operation, data, &op, None);
+        let (kind, operation) = what.request(path.base.wrapping_add(place), path.rkey);
+        let op = PendingOp {
+            kind,
+            peer: peer.rank,
+            connection: index,
+            for_requests: false,
+            buffer: None,
+            has_end: true,
+        };
+        lone.begin();
+        let sent = match what {
+            Small::Put(source) => {
+                context.post_numbered(&slots, operation, Data::Inline(&[source]), &op)
+            }
+            Small::Get(_) | Small::Atomic(_) => {
+                let own = words.own(0, u32::try_from(what.len()).unwrap_or(0));
+                context.post_numbered(&slots, operation, Data::Gather(&[own]), &op)
+            }
+        };
         if !matches!(sent, Ok(Sent::Yes)) {
-            lone.counter.end(false);
-            return sent.map(Some);
+            lone.end();
+            return sent.map(|_| SmallSent::Full);
         }
         match what {
-            Small::Put(_) => trace::count(Counter::PutInline, len),
+            Small::Put(_) => trace::count(Counter::PutInline, what.len()),
             // What is read goes from the words into the program's memory.
-            Small::Get(_) => trace::count(Counter::GetBounce, len),
+            Small::Get(_) => trace::count(Counter::GetBounce, what.len()),
             Small::Atomic(_) => {}
         }
-        if look && context.rails.len() == 1 {
-            context.look_for(&slots, &op);
-        }
-        sent.map(Some)
+        let done = look && context.rails.len() == 1 && context.look_for(&slots, op.number());
+        Ok(if done { SmallSent::Complete } else { SmallSent::UnderWay })
+    }
+}
+
+impl SmallPath {
+    /// Whether it is the way of an operation at a place.
+    #[inline(always)]
+    fn takes(&self, place: u64, what: &Small<'_>) -> bool {
+        let fits = match what {
+            Small::Put(source) => source.len() <= usize::from(self.most_put),
+            Small::Atomic(_) | Small::Get(_) => true,
+        };
+        fits && place.saturating_add(what.len() as u64) <= self.end
     }
 }
 
 impl NetTransport {
     /// The right to an operation that its caller waits for; `None` while another call has it.
-    #[inline]
-    pub(crate) fn one_call(&self) -> Option<OneCall<'_>> {
+    #[inline(always)]
+    pub(crate) fn one_call<M: Mode>(&self) -> Option<OneCall<'_>> {
         let lone = &self.context.lone;
-        let free = !lone.lent.swap(true, Ordering::Acquire);
-        free.then(|| OneCall { net: self, lone })
+        let lent = if M::THREADED {
+            lone.lent.swap(true, Ordering::Acquire)
+        } else {
+            // One thread at a time makes calls.
+            let lent = lone.lent.load(Ordering::Acquire);
+            lone.lent.store(true, Ordering::Relaxed);
+            lent
+        };
+        (!lent).then(|| OneCall { net: self, lone })
     }
 }

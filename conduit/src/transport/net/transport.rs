@@ -55,17 +55,25 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks that this thread is inside the network, or outside it again for a while.
+/// The thread is inside the network until this is dropped.
+pub(super) struct Inside<'a> {
+    pub(super) context: &'a NetContext,
+}
+
+impl Drop for Inside<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        INSIDE.replace(false);
+    }
+}
+
+/// Marks that this thread is outside the network for a while.
 pub(crate) struct Mark(bool);
 
 impl Mark {
-    fn set(inside: bool) -> Self {
-        Self(INSIDE.with(|mark| mark.replace(inside)))
-    }
-
     /// The thread leaves the network for a while: an exit may use it.
     pub(crate) fn outside() -> Self {
-        Self::set(false)
+        Self(INSIDE.with(|mark| mark.replace(false)))
     }
 }
 
@@ -282,13 +290,19 @@ impl NetTransport {
     }
 
     /// Calls into the network; `None` when it is closed, or when a signal handler interrupted it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn enter<T>(&self, call: impl FnOnce(&NetContext) -> T) -> Option<T> {
+        Some(call(self.inside()?.context))
+    }
+
+    /// As [`NetTransport::enter`], until what it returns is dropped.
+    #[inline(always)]
+    pub(super) fn inside(&self) -> Option<Inside<'_>> {
         if INSIDE.get() || self.closed.load(Ordering::Relaxed) {
             return None;
         }
-        let _inside = Mark::set(true);
-        Some(call(&self.context))
+        INSIDE.replace(true);
+        Some(Inside { context: &self.context })
     }
 
     /// Whether a signal handler on this thread has interrupted the network, which then must be left

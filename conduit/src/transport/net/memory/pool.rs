@@ -80,6 +80,7 @@ pub(crate) struct Inbox {
     // Dropped before the memory that it is of.
     region: Arc<dyn Region>,
     memory: Mapping,
+    lkey: u32,
 }
 
 /// Where the inbox of another rank is.
@@ -95,7 +96,7 @@ impl Inbox {
         // SAFETY: mapped and writable until it is dropped, after the region; it is read as atomic
         // words alone, which may change at any time.
         let region = unsafe { device.register(memory.base, memory.len, Access::ALL) }?;
-        Ok(Self { region, memory })
+        Ok(Self { lkey: region.lkey(), region, memory })
     }
 
     pub(crate) fn remote(&self) -> RemoteInbox {
@@ -107,7 +108,7 @@ impl Inbox {
     #[inline]
     pub(crate) fn own(&self, index: usize, len: u32) -> Sge {
         let at = self.memory.base.as_ptr().addr() + index * size_of::<u64>();
-        Sge { addr: at as u64, len, lkey: self.region.lkey() }
+        Sge { addr: at as u64, len, lkey: self.lkey }
     }
 
     /// A word; 0 beyond the end.

@@ -6,18 +6,21 @@ use super::*;
 fn done(member: &Member<'_>, to: (Rank, u64), what: Small<'_>) -> [u8; MOST_SMALL] {
     // Both ways, in turn.
     let look = what.len() % 2 == 1;
-    let one = member.net.one_call().expect("no other call has it");
-    assert!(member.net.one_call().is_none(), "one at a time");
+    let one = member.net.one_call::<Par>().expect("no other call has it");
+    assert!(member.net.one_call::<Par>().is_none(), "one at a time");
     let begin = Instant::now();
     let poll = || {
         let sink = TestSink(&member.met, &|_| {});
         let _ = member.net.poll::<Par, _>(&sink, Poll::All).expect("open").expect("poll");
         assert!(begin.elapsed() < PATIENCE);
     };
-    while one.post(to, what, look).expect("an operation").expect("a connection takes it")
-        == Sent::Full
-    {
-        poll();
+    loop {
+        match one.post(to, what, look).expect("an operation") {
+            SmallSent::Full => poll(),
+            SmallSent::Unsuited => panic!("a connection takes it"),
+            SmallSent::Complete => break assert!(look && one.is_complete()),
+            SmallSent::UnderWay => break,
+        }
     }
     while !one.is_complete() {
         let left = member.net.take_ends(5, || one.is_complete()).expect("open").expect("ends");
@@ -63,19 +66,87 @@ fn what_cannot_be_done_so_is_said() {
     let kind = Kind { inline: Some(0), fake: true, dynamic: true, ..PLAIN };
     run(2, 4096, &kind, |member| {
         let peer = Rank(1 - member.rank);
-        let one = member.net.one_call().expect("no other call has it");
+        let one = member.net.one_call::<Par>().expect("no other call has it");
         let begin = Instant::now();
         // Nothing goes inline; a connection may have to be made first.
-        while one.post((peer, 0), Small::Put(&[1; 8]), true).expect("inside") == Some(Sent::Full) {
+        while one.post((peer, 0), Small::Put(&[1; 8]), true).expect("inside") == SmallSent::Full {
             assert!(begin.elapsed() < PATIENCE);
         }
-        assert_eq!(one.post((peer, 0), Small::Put(&[1; 8]), true).expect("inside"), None);
+        assert_eq!(
+            one.post((peer, 0), Small::Put(&[1; 8]), true).expect("inside"),
+            SmallSent::Unsuited
+        );
         for place in [4089, 4096, u64::MAX - 7, 1 << 48] {
             let refused = one.post((peer, place), Small::Get(8), true).expect_err("outside");
             assert!(refused.to_string().contains("(4096 bytes)"), "{refused}");
         }
         assert!(one.is_complete());
         drop(one);
-        assert!(member.net.one_call().is_some());
+        assert!(member.net.one_call::<Par>().is_some());
+    });
+}
+
+#[test]
+fn the_way_to_a_segment_is_found_once() {
+    let kind = Kind { fake: true, dynamic: true, ..PLAIN };
+    run(2, 4096, &kind, |member| {
+        let peer = Rank(1 - member.rank);
+        let way = || member.net.context.peers.get(peer).and_then(|peer| peer.small.get().copied());
+        assert!(way().is_none());
+        done(member, (peer, 64), Small::Put(&[7; 8]));
+        let first = way().expect("kept");
+        let segment = member.net.segment(peer).expect("attached");
+        assert_eq!((first.base, first.end), (segment.base, segment.len));
+        assert_eq!(done(member, (peer, 64), Small::Get(8))[..8], [7; 8]);
+        assert_eq!(done(member, (peer, 4088), Small::Get(8))[..8], [0; 8]);
+        // It is no way out of the segment.
+        let one = member.net.one_call::<Par>().expect("no other call has it");
+        for place in [4089, 4096, u64::MAX - 7, 1 << 48] {
+            let refused = one.post((peer, place), Small::Get(8), true).expect_err("outside");
+            assert!(refused.to_string().contains("(4096 bytes)"), "{refused}");
+        }
+        assert!(one.is_complete());
+        assert_eq!(way().map(|way| way.end), Some(4096));
+        member.services.borrow_mut().barrier().expect("all are done");
+    });
+}
+
+#[test]
+fn an_end_is_seen_where_it_was_posted() {
+    let kind = Kind { fake: true, single: true, ..PLAIN };
+    run(2, 4096, &kind, |member| {
+        let peer = Rank(1 - member.rank);
+        let sends = || member.net.context.rails[0].sends.left();
+        let before = sends();
+        for look in [true, false, true] {
+            let one = member.net.one_call::<Seq>().expect("no other call has it");
+            let sent = one.post((peer, 8), Small::Get(8), look).expect("inside");
+            // The fake library has done it when the post returns.
+            assert_eq!(sent, if look { SmallSent::Complete } else { SmallSent::UnderWay });
+            assert_eq!((one.is_complete(), sends() == before), (look, look));
+            if !look {
+                let left = member.net.take_ends(5, || one.is_complete());
+                assert_eq!(left.expect("open").expect("ends"), 4);
+            }
+            drop(one);
+            assert_eq!(sends(), before, "its slots are back");
+        }
+        member.services.borrow_mut().barrier().expect("all are done");
+    });
+}
+
+#[test]
+fn a_fenced_put_goes_the_usual_way() {
+    let kind = Kind { fake: true, fenced: true, ..PLAIN };
+    run(2, 4096, &kind, |member| {
+        let peer = Rank(1 - member.rank);
+        for _ in 0..2 {
+            let one = member.net.one_call::<Par>().expect("no other call has it");
+            let sent = one.post((peer, 8), Small::Put(&[1; 8]), true);
+            assert_eq!(sent.expect("inside"), SmallSent::Unsuited);
+            drop(one);
+            done(member, (peer, 8), Small::Get(8));
+        }
+        member.services.borrow_mut().barrier().expect("all are done");
     });
 }

@@ -1,0 +1,159 @@
+//! What a small put, a small get and a Short with its answer cost in instructions of ours, over
+//! adapters: the functions that callgrind is to count from their begin to their end. Usage, with a
+//! libibverbs that moves data inside one process (`testkit/fake-verbs`) in the library path:
+//! `bench_path_length COUNT`
+//!
+//! Two ranks are threads of this process, and each runs while the other waits, so that no poll that is
+//! counted finds nothing, and every run counts alike. Each part happens COUNT times.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use bench::arena::{Arena, Result};
+use bench::raw_writes::RawWrites;
+use bootstrap::HostId;
+use gasnet_ibv::{Client, Entry, Flags, HandlerIndex, Rank, Seq, Settings};
+
+const PING: HandlerIndex = HandlerIndex(200);
+const PONG: HandlerIndex = HandlerIndex(201);
+/// Bytes of a segment; where the words of puts and gets are in it, and those of verbs alone.
+const SEGMENT: u64 = 4096;
+const PLACE: u64 = 64;
+const RAW_PLACE: usize = 1024;
+
+struct Side {
+    client: Client<Seq>,
+    pongs: Arc<AtomicU64>,
+}
+
+impl Side {
+    #[inline(never)]
+    fn put_word(&self, word: &[u8; 8]) -> Result<()> {
+        Ok(self.client.put(Rank(1), PLACE, word)?)
+    }
+
+    #[inline(never)]
+    fn get_word(&self, word: &mut [u8; 8]) -> Result<()> {
+        Ok(self.client.get(Rank(1), PLACE, word)?)
+    }
+
+    #[inline(never)]
+    fn send_request(&self) -> Result<()> {
+        let _ = self.client.team().request_short(Rank(1), PING, &[], Flags::NONE)?;
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn take_reply(&self, pongs: u64) -> Result<()> {
+        Ok(self.client.block_until(|| self.pongs.load(Ordering::Relaxed) == pongs)?)
+    }
+
+    #[inline(never)]
+    fn answer_request(&self) -> Result<()> {
+        Ok(self.client.poll()?)
+    }
+}
+
+#[inline(never)]
+fn write_alone(raw: &RawWrites, word: &[u8; 8]) -> Result<()> {
+    raw.write(word)
+}
+
+#[inline(never)]
+fn read_alone(raw: &RawWrites) -> Result<()> {
+    raw.read()
+}
+
+fn main() -> Result<()> {
+    let count = std::env::args().nth(1).ok_or("usage: bench_path_length COUNT")?.parse()?;
+    let services = bootstrap::memory::job_on_hosts(&[HostId(0), HostId(1)])?;
+    let (ask, asked) = channel();
+    let (answer, answered) = channel();
+    let mut turns = [Some((ask, answered)), Some((answer, asked))].into_iter();
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = services
+            .into_iter()
+            .map(|services| {
+                let (to, from) = turns.next().flatten().unwrap_or_else(channel);
+                scope.spawn(move || {
+                    let network = vec![("GASNET_IBV_FABRIC".to_owned(), "verbs".to_owned())];
+                    let settings =
+                        Settings { network, single_threaded: true, ..Settings::default() };
+                    let client = Client::with_bootstrap("bench", services, settings);
+                    let ran = client.map_err(Into::into);
+                    // An error is no `Send`.
+                    let ran = ran.and_then(|client| run_rank(client, count, (&to, &from)));
+                    ran.map_err(|error: Box<dyn std::error::Error>| error.to_string())
+                })
+            })
+            .collect();
+        for rank in ranks {
+            rank.join().map_err(|_| "a rank panicked")??;
+        }
+        Ok(())
+    })
+}
+
+fn run_rank(
+    client: Client<Seq>,
+    count: u64,
+    (to, from): (&Sender<()>, &Receiver<()>),
+) -> Result<()> {
+    let segment = client.attach_segment(SEGMENT)?;
+    let pongs = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&pongs);
+    let mut entries = [
+        Entry::short("ping", 0, |token, _| {
+            // A reply that fails ends the job, which the waiting side sees.
+            let _ = token.reply_short(PONG, &[], Flags::NONE);
+        })
+        .at(PING.0),
+        Entry::short("pong", 0, move |_, _| {
+            counter.fetch_add(1, Ordering::Relaxed);
+        })
+        .at(PONG.0),
+    ];
+    client.endpoint().register(&mut entries)?;
+    client.barrier(0, gasnet_ibv::BarrierFlags::ANONYMOUS)?;
+    let side = Side { client, pongs };
+    if side.client.rank() == Rank(0) {
+        alone(&side, count, &RawWrites::new(&Arena::of(&segment)?, RAW_PLACE, 128)?)?;
+        for number in 1..=count {
+            side.send_request()?;
+            to.send(())?;
+            from.recv()?;
+            side.take_reply(number)?;
+            // Nothing came: the next message is taken alone, as in a wait.
+            side.client.poll()?;
+        }
+    } else {
+        for _ in 0..count {
+            from.recv()?;
+            side.answer_request()?;
+            side.client.poll()?;
+            to.send(())?;
+        }
+    }
+    Ok(())
+}
+
+/// What needs no help of the other rank, one kind after the other.
+fn alone(side: &Side, count: u64, raw: &RawWrites) -> Result<()> {
+    let mut word = count.to_ne_bytes();
+    for _ in 0..count {
+        side.put_word(black_box(&word))?;
+    }
+    for _ in 0..count {
+        side.get_word(&mut word)?;
+        black_box(word);
+    }
+    for _ in 0..count {
+        write_alone(raw, black_box(&word))?;
+    }
+    for _ in 0..count {
+        read_alone(raw)?;
+    }
+    Ok(())
+}
