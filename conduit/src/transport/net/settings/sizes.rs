@@ -148,6 +148,9 @@ pub(crate) struct SrqSizes {
 /// Buffers for replies that a connection, or the rail where queues are shared, has before there are
 /// requests.
 pub(crate) const FIRST_REPLIES: u32 = 2;
+/// Most entries of a send queue for requests that credits which move give it: with as many on their
+/// way the send queue is not what is waited for.
+const MOST_REQUEST_SENDS: u32 = 64;
 /// Send queue entries of a connection that only replies, acks and messages of the library may use.
 pub(crate) const RESERVED_SQ_SLOTS: u32 = 2;
 /// Receive buffers of a connection for messages of the library: [`Job::reserve`] of every job.
@@ -525,9 +528,11 @@ impl Sizes {
         self.ops_per_connection + RESERVED_SQ_SLOTS
     }
 
-    /// Entries of the send queue for requests, where they have a queue pair of their own.
-    pub(crate) const fn request_sends(&self) -> u32 {
-        if self.credits_per_connection == 0 { 1 } else { self.credits_per_connection }
+    /// Entries of the send queue for requests, where they have a queue pair of their own: one for
+    /// each credit. Where credits move, for as many as a peer may come to hold, within reason.
+    pub(crate) fn request_sends(&self) -> u32 {
+        let moving = self.flow.map_or(0, |(limits, _)| limits.most.min(MOST_REQUEST_SENDS));
+        self.credits_per_connection.max(moving).max(1)
     }
 
     /// Send buffers that a connection can use.
