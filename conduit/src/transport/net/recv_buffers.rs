@@ -154,7 +154,9 @@ impl NetContext {
     fn make_receives(&self, rail: usize, count: u32) -> Result<Vec<Buffer>, Error> {
         let only = |at: usize| (at == rail).then(|| &*self.rails[at].device);
         let devices: Vec<Option<&dyn Device>> = (0..self.rails.len()).map(only).collect();
-        self.buffers.pool.grow(count, BUFFER, &devices)
+        let buffers = self.buffers.pool.grow(count, BUFFER, &devices)?;
+        self.buffers.made_receives(count, BUFFER);
+        Ok(buffers)
     }
 
     /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means
