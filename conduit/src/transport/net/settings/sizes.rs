@@ -148,9 +148,6 @@ pub(crate) struct SrqSizes {
 /// Buffers for replies that a connection, or the rail where queues are shared, has before there are
 /// requests.
 pub(crate) const FIRST_REPLIES: u32 = 2;
-/// Most entries of a send queue for requests that credits which move give it: with as many on their
-/// way the send queue is not what is waited for.
-const MOST_REQUEST_SENDS: u32 = 64;
 /// Send queue entries of a connection that only replies, acks and messages of the library may use.
 pub(crate) const RESERVED_SQ_SLOTS: u32 = 2;
 /// Receive buffers of a connection for messages of the library: [`Job::reserve`] of every job.
@@ -529,9 +526,11 @@ impl Sizes {
     }
 
     /// Entries of the send queue for requests, where they have a queue pair of their own: one for
-    /// each credit. Where credits move, for as many as a peer may come to hold, within reason.
+    /// each credit. Where credits move, for as many as a peer may come to hold, but no more than there
+    /// may be operations in flight: a sender that comes to the end of its queue takes the ends of
+    /// many at once, one that comes to the end of its credits goes on with each that comes back.
     pub(crate) fn request_sends(&self) -> u32 {
-        let moving = self.flow.map_or(0, |(limits, _)| limits.most.min(MOST_REQUEST_SENDS));
+        let moving = self.flow.map_or(0, |(limits, _)| limits.most.min(self.ops_per_connection));
         self.credits_per_connection.max(moving).max(1)
     }
 
