@@ -24,6 +24,7 @@ use crate::rma::operations::Operations;
 use crate::settings::Settings;
 use crate::transport::Transport;
 use crate::transport::neighbours::{self, Neighbours};
+use crate::transport::net::NetTransport;
 use crate::transport::shm::ShmTransport;
 use crate::vis::state::Vis;
 use crate::wait_mode::WaitState;
@@ -127,6 +128,11 @@ impl RankContext {
     #[inline(always)]
     pub const fn networked(&self) -> bool {
         self.transport.shm.networked
+    }
+
+    /// Bytes of receive buffers and rings for messages over the network.
+    pub(crate) fn receive_memory(&self) -> u64 {
+        self.transport.net().map_or(0, NetTransport::receive_bytes)
     }
 
     /// Where the members of a team of this rank are.

@@ -6,8 +6,9 @@
 //! credits allow, to the receivers in turn; the others were connected and are silent. Prints
 //! `KEY VALUE` lines: `stall_percent` (requests that found no credit), `even_percent` (of the sender
 //! that has come least far, when half of all requests are there, beside the one that has come
-//! farthest; the worst receiver), `memory_mib` (address space that a receiver has gained since it was
-//! initialized: its buffers and rings; the most), `seconds`.
+//! farthest; the worst receiver), `receive_mib` (memory that a receiver has for messages: buffers for
+//! requests and replies, rings; the most), `memory_mib` (address space that a receiver has gained
+//! since it was initialized, also for queues and connections; the most), `seconds`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -176,28 +177,30 @@ impl Star {
             self.await_answers(answered + self.requests)?;
         }
         self.meet()?;
-        self.tell(begin, stalls, address_space()? - before)
+        let receive = u32::try_from(self.client.receive_memory())?;
+        self.tell(begin, stalls, [f64::from(receive), address_space()? - before])
     }
 
     /// Rank 0 collects and prints.
-    fn tell(&self, begin: Instant, stalls: u64, memory: f64) -> Result<()> {
+    fn tell(&self, begin: Instant, stalls: u64, memory: [f64; 2]) -> Result<()> {
         let seconds = begin.elapsed().as_secs_f64();
         let (least, most) = (&self.came.least, &self.came.most);
         let (least, most) = (least.load(Ordering::Relaxed), most.load(Ordering::Relaxed));
         // Senders have nothing to say of what came.
         let (even, memory) =
-            if self.is_receiver() { (percent(least, most), memory) } else { (100.0, 0.0) };
+            if self.is_receiver() { (percent(least, most), memory) } else { (100.0, [0.0; 2]) };
         let mut sum = [stalls];
-        let mut extremes = [memory, -even];
+        let mut extremes = [memory[0], memory[1], -even];
         let team = self.client.team();
         team.reduce_to_all(&mut sum, ReduceOp::Add)?;
         team.reduce_to_all(&mut extremes, ReduceOp::Max)?;
         if self.client.rank() == Rank(0) {
             show(&format!(
-                "stall_percent {:.2}\neven_percent {:.1}\nmemory_mib {:.2}\nseconds {seconds:.3}\n",
+                "stall_percent {:.2}\neven_percent {:.1}\nreceive_mib {:.3}\nmemory_mib {:.2}\nseconds {seconds:.3}\n",
                 percent(sum[0], self.requests * u64::from(self.busy)),
-                -extremes[1],
+                -extremes[2],
                 extremes[0] / MIB,
+                extremes[1] / MIB,
             ));
         }
         Ok(())

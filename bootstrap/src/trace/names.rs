@@ -234,6 +234,9 @@ named! {
         Evicted = "FIREHOSE_EVICT";
         /// Memory that the program unmapped under the cache.
         Unmapped = "FIREHOSE_UNMAP";
+        /// Receive buffers made for requests and replies over the network, and rings that peers write
+        /// requests into; their bytes.
+        ReceiveBuffer = "RECV_BUFFER";
     }
 }
 

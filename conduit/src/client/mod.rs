@@ -186,6 +186,13 @@ impl<M: Mode> Client<M> {
         Position { neighbourhoods: of.count, neighbourhood: of.number, hosts, host }
     }
 
+    /// Bytes of memory that this rank has by now to receive messages over the network: buffers for
+    /// requests and replies, and rings (`GASNET_AM_FLOW_CONTROL`). 0 without a network.
+    #[must_use]
+    pub fn receive_memory(&self) -> u64 {
+        self.context.receive_memory()
+    }
+
     /// Runs handlers of messages that have arrived; a bounded number per call.
     ///
     /// # Errors

@@ -278,6 +278,13 @@ fn counted_some(counter: Counter, many: usize) {
     }
 }
 
+/// Receive buffers were made, so many bytes in all.
+pub(crate) fn makes_receives(count: u32, bytes: u64) {
+    if let Some(recorder) = recorder().filter(|_| count > 0 && counts(Category::Conduit)) {
+        recorder.count(Counter::ReceiveBuffer, u64::from(count), bytes);
+    }
+}
+
 /// The time of something of the network, if that is of interest, until the result is dropped.
 #[inline(always)]
 pub(crate) fn timed(cause: Cause) -> Option<Timed> {

@@ -21,8 +21,8 @@ mod runs;
 pub(crate) use bootstrap::trace::{Cause, Counter};
 pub(crate) use hooks::{
     About, Running, attached, burst, collective, connected, count, count_some, exiting, extend,
-    finish, handler_begins, handler_ends, init_ends, lacks, leave, may_extend, notified, posts,
-    reaches, registers, sends, sent, timed, took, wait_begins, waited,
+    finish, handler_begins, handler_ends, init_ends, lacks, leave, makes_receives, may_extend,
+    notified, posts, reaches, registers, sends, sent, timed, took, wait_begins, waited,
 };
 pub use hooks::{Span, TransferKind, lock_waited, transfers};
 pub use hooks::{

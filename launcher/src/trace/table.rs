@@ -16,6 +16,8 @@ struct Row {
     handled: (u64, u64),
     puts: (u64, u64),
     gets: (u64, u64),
+    /// Bytes of receive buffers.
+    receive: u64,
     waiting: u64,
     stalled: u64,
     /// Causes with their times, the longest first.
@@ -34,6 +36,7 @@ impl Row {
             handled: slot.counter(Counter::HandledAm),
             puts: slot.counter(Counter::Put),
             gets: slot.counter(Counter::Get),
+            receive: slot.counter(Counter::ReceiveBuffer).1,
             waiting: timers().map(|(_, timer)| timer.sum).sum(),
             stalled: stalls.iter().map(|(_, timer)| timer.sum).sum(),
             stalls,
@@ -59,8 +62,8 @@ pub(super) fn text(slots: &[Option<Slot>], hosts: &[String]) -> String {
     text
 }
 
-const HEAD: [&str; 9] =
-    ["rank", "host", "sent", "bytes", "handled", "put", "got", "waiting", "stalls"];
+const HEAD: [&str; 10] =
+    ["rank", "host", "sent", "bytes", "handled", "put", "got", "buffers", "waiting", "stalls"];
 
 fn cells(rank: usize, host: &str, row: Option<&Row>) -> Vec<String> {
     let Some(row) = row else {
@@ -79,6 +82,7 @@ fn cells(rank: usize, host: &str, row: Option<&Row>) -> Vec<String> {
         row.handled.0.to_string(),
         row.puts.1.to_string(),
         row.gets.1.to_string(),
+        format!("{} KiB", row.receive / 1024),
         seconds(row.waiting),
         stalls,
     ]
@@ -104,7 +108,7 @@ fn aligned(lines: &[Vec<String>]) -> Vec<String> {
         for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
             let gap = if column == 0 { "" } else { "  " };
             let _ = match column {
-                1 | 8 => write!(text, "{gap}{cell:<width$}"),
+                1 | 9 => write!(text, "{gap}{cell:<width$}"),
                 _ => write!(text, "{gap}{cell:>width$}"),
             };
         }
@@ -167,6 +171,7 @@ mod tests {
             ..Slot::default()
         };
         slot.counters[Counter::SentAm as usize] = (sent, bytes);
+        slot.counters[Counter::ReceiveBuffer as usize] = (117, 117 << 16);
         let timer = |sum| Timer { count: 2, sum, least: 1, most: sum };
         slot.timers[Cause::Barrier as usize] = timer(wait);
         if stall > 0 {
@@ -191,6 +196,7 @@ mod tests {
         assert_eq!(lines.len(), 1 + 1 + 5 + 3, "{text}");
         assert!(lines[4].contains("GET_AMREQ_CREDIT_STALL 2 (0.500 s)"), "{text}");
         assert!(lines[4].contains("9.500 s"), "{text}");
+        assert!(lines[1].contains("  buffers  ") && lines[4].contains("  7488 KiB  "), "{text}");
         assert!(lines[6].ends_with("nothing recorded"), "{text}");
         assert!(lines[7].contains("rank 2 stalled: 0.500 s, the middle rank 0.000 s"), "{text}");
         assert!(lines[8].contains("rank 2 waited: 9.500 s"), "{text}");

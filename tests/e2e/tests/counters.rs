@@ -94,6 +94,22 @@ const CASES: &[Case] = &[
         moves: &[("POST_SR_STALL_SQ2", Moves::Some)],
         ..APART
     },
+    // The least of the peer and the bank, four for messages of the library, two for replies.
+    Case {
+        name: "buffers of a rank that lends credits",
+        line: &["counted", "flood", "0"],
+        set: &[SHARED_QUEUES, ("GASNET_AM_FLOW_CONTROL", "dynamic")],
+        moves: &[("RECV_BUFFER", Each(1 + 48 + 4 + 2))],
+        ..APART
+    },
+    // The same for replies, and a ring.
+    Case {
+        name: "buffers of a rank with a ring",
+        line: &["counted", "flood", "0"],
+        set: &[SHARED_QUEUES, ("GASNET_AM_FLOW_CONTROL", "volume")],
+        moves: &[("RECV_BUFFER", Each(4 + 2 + 1))],
+        ..APART
+    },
     Case {
         name: "transfers in their requests",
         line: &["counted", "sizes"],

@@ -50,6 +50,9 @@ fn counted(scheme: &str, trips: u32) -> Result<[f64; 2]> {
     let mut command = job(2, &[], Path::new("valgrind"), &args)?;
     command.env("GASNET_SUPERNODE_MAXSIZE", "1").env("GASNET_IBV_FABRIC", "soft");
     command.env("GASNET_USE_SRQ", "1").env("GASNET_AM_FLOW_CONTROL", scheme);
+    // A send queue of as many entries with each: an attempt that finds it full is counted, too, and how
+    // many there are depends on the time.
+    command.env("GASNET_AM_CREDITS_PP", "64");
     run(command, false)?;
     let total = |rank: &str| {
         let text = std::fs::read_to_string(scratch.0.join(rank))?;

@@ -52,7 +52,10 @@ impl NetContext {
             Rings::new(&*rail.device, ring, sizes.credits_per_connection).map(Box::new)
         });
         let flow = match (rings.transpose()?, sizes.flow) {
-            (Some(rings), _) => Flow::Rings(rings),
+            (Some(rings), _) => {
+                self.buffers.made_receives(1, sizes.volume.map_or(0, |ring| ring.bytes() as usize));
+                Flow::Rings(rings)
+            }
             (None, Some(_)) => Flow::Moving(Box::default()),
             (None, None) => Flow::Fixed,
         };

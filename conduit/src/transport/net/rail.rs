@@ -38,6 +38,9 @@ pub(super) struct Shared {
     pub(super) posted_requests: AtomicU32,
     /// Where credits move.
     pub(super) bank: Option<Bank>,
+    /// Rows that note a request in a ring which a poll for something else has found: as many as
+    /// receives are posted for those.
+    pub(super) notes: FreeList,
 }
 
 impl Shared {
@@ -60,6 +63,7 @@ impl Shared {
             reply_supply: Supply::new(0, srq.replies),
             posted_requests: AtomicU32::new(0),
             bank: sizes.flow.map(|(limits, banked)| Bank::new(limits, banked)),
+            notes: FreeList::default(),
         }))
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use ::settings::deadlines::net as deadlines;
 use bootstrap::Rank;
-use fabric::{Device, PostError, RecvWr};
+use fabric::{Device, PostError, RecvWr, Sge, SharedReceiveQueue};
 use settings::log::RANK;
 use settings::say;
 
@@ -21,6 +21,9 @@ use super::memory::buffers::RESERVED_BUFFERS;
 use super::memory::pool::Buffer;
 use super::peer::{Connection, SendQp};
 use super::settings::sizes::FIRST_REPLIES;
+
+/// Number of a receive that names no memory: no index of a buffer.
+pub(super) const EMPTY_RECEIVE: u64 = u64::MAX;
 
 impl NetContext {
     /// What a rank has without connections.
@@ -60,8 +63,12 @@ impl NetContext {
         match sizes.volume {
             // What comes is in the ring.
             Some(_) => {
-                let none = self.buffers.pool.grow(requests, 0, &vec![None; self.rails.len()])?;
-                self.post_receives((rank, at), none, post)?;
+                let notes = self.buffers.pool.grow(requests, 0, &vec![None; self.rails.len()])?;
+                for note in notes {
+                    shared.notes.put(&self.buffers.pool, note);
+                    let posted = self.post_empty(&*shared.requests);
+                    posted.map_err(|source| rail.post_error("a receive", rank, source))?;
+                }
             }
             None => self.add_receives((rank, at), requests, post)?,
         }
@@ -147,7 +154,9 @@ impl NetContext {
     fn make_receives(&self, rail: usize, count: u32) -> Result<Vec<Buffer>, Error> {
         let only = |at: usize| (at == rail).then(|| &*self.rails[at].device);
         let devices: Vec<Option<&dyn Device>> = (0..self.rails.len()).map(only).collect();
-        self.buffers.pool.grow(count, BUFFER, &devices)
+        let buffers = self.buffers.pool.grow(count, BUFFER, &devices)?;
+        self.buffers.made_receives(count, BUFFER);
+        Ok(buffers)
     }
 
     /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means
@@ -164,30 +173,34 @@ impl NetContext {
         let receive = RecvWr { id: u64::from(index), buffer: piece };
         match post(&receive) {
             Ok(()) => Ok(()),
-            Err(first) => self.post_again(first, &receive, (index, rail), post),
+            Err(first) => {
+                let posted = post_again(first, || post(&receive));
+                let pool = &self.buffers.pool;
+                if posted.is_err()
+                    && let Some(buffer) = pool.reclaim(index)
+                {
+                    self.rails[rail].spares.put(pool, buffer);
+                }
+                posted
+            }
         }
     }
 
-    #[cold]
-    fn post_again(
-        &self,
-        first: PostError,
-        receive: &RecvWr,
-        (index, rail): (u32, usize),
-        post: impl Fn(&RecvWr) -> Result<(), PostError>,
-    ) -> Result<(), PostError> {
-        let mut posted = Err(first);
-        let end = Instant::now() + deadlines::REPOST.limit;
-        while posted == Err(PostError::Full) && Instant::now() < end {
-            std::thread::yield_now();
-            posted = post(receive);
-        }
-        let pool = &self.buffers.pool;
-        if posted.is_err()
-            && let Some(buffer) = pool.reclaim(index)
-        {
-            self.rails[rail].spares.put(pool, buffer);
-        }
-        posted
+    /// As [`NetContext::post_receive`], of one that names no memory and has no buffer.
+    #[inline]
+    pub(super) fn post_empty(&self, queue: &dyn SharedReceiveQueue) -> Result<(), PostError> {
+        let receive = RecvWr { id: EMPTY_RECEIVE, buffer: Sge::default() };
+        queue.post(&receive).or_else(|first| post_again(first, || queue.post(&receive)))
     }
+}
+
+#[cold]
+fn post_again(first: PostError, post: impl Fn() -> Result<(), PostError>) -> Result<(), PostError> {
+    let mut posted = Err(first);
+    let end = Instant::now() + deadlines::REPOST.limit;
+    while posted == Err(PostError::Full) && Instant::now() < end {
+        std::thread::yield_now();
+        posted = post();
+    }
+    posted
 }

@@ -284,6 +284,11 @@ impl NetTransport {
         self.context.segments.learn(rank, endpoint, Remote { base, len }, keys);
     }
 
+    /// Bytes of receive buffers and rings that this rank has by now.
+    pub(crate) fn receive_bytes(&self) -> u64 {
+        self.context.buffers.receive_bytes()
+    }
+
     /// Whether threads of the network run handlers of the client.
     pub(crate) fn has_receivers(&self) -> bool {
         self.context.settings.receive_thread.on

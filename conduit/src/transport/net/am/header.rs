@@ -3,7 +3,9 @@
 //! 32 bits travel beside each message as immediate data: handler (bits 0-7), category (8-9), number
 //! of arguments (10-14), reply flag (15), the source's rank modulo 65536 (16-31). The number 17 of arguments announces
 //! a hidden word before the arguments: what the message carries of flow control (bits 0-15,
-//! [`Carried`]) and the true number of arguments plus one (from bit 16). Before the payload stand
+//! [`Carried`]) and the true number of arguments plus one (from bit 16). Numbers from 18 on are so many
+//! arguments and 18: what is carried is 1 in bits 8-15, as with every answer to a request in a ring,
+//! and there is no word for it. Before the payload stand
 //!
 //! | category | words | padded to |
 //! |---|---|---|
@@ -46,6 +48,11 @@ pub(crate) const FIRST_CLIENT_HANDLER: u8 = 64;
 pub(crate) const ACK: u8 = 0;
 
 const HIDDEN: u32 = 17;
+/// What is carried without a hidden word, and what is added to the number of arguments then.
+const ONE: Carried = Carried(1 << 8);
+const WITH_ONE: u32 = HIDDEN + 1;
+/// Most arguments beside it.
+const MOST_WITH_ONE: u32 = 31 - WITH_ONE;
 const PACKED: u32 = 1 << 31;
 const _: () = assert!(MAX_ARGS < HIDDEN as usize);
 
@@ -146,11 +153,16 @@ pub(crate) fn encode(head: &Head, args: &[i32]) -> Encoded {
     }
     let mut at = head.shape.fixed();
     let count = args.len() as u32;
-    let hidden = head.carried.0 != 0;
-    if hidden {
-        let word = u32::from(head.carried.0) | (count + 1) << 16;
-        bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
-        at += 4;
+    let (mut hidden, mut announced) = (false, count);
+    if head.carried.0 != 0 {
+        if head.carried == ONE && count <= MOST_WITH_ONE {
+            announced = WITH_ONE + count;
+        } else {
+            (hidden, announced) = (true, HIDDEN);
+            let word = u32::from(head.carried.0) | (count + 1) << 16;
+            bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+            at += 4;
+        }
     }
     for arg in args {
         bytes[at..at + 4].copy_from_slice(&arg.to_ne_bytes());
@@ -158,7 +170,7 @@ pub(crate) fn encode(head: &Head, args: &[i32]) -> Encoded {
     }
     let imm = u32::from(head.handler)
         | head.shape.category() << 8
-        | (if hidden { HIDDEN } else { count }) << 10
+        | announced << 10
         | u32::from(head.reply) << 15
         | u32::from(head.source) << 16;
     Encoded { bytes, len: header_len(head.shape, args.len(), hidden), imm }
@@ -258,9 +270,12 @@ pub(crate) fn decode(imm: u32, bytes: &[u8]) -> Result<Decoded, Wrong> {
     let mut at = shape.fixed();
     let mut count = imm >> 10 & 31;
     let mut carried = Carried(0);
-    let hidden = count == HIDDEN;
-    if hidden {
+    let mut hidden = false;
+    if count > HIDDEN {
+        (carried, count) = (ONE, count - WITH_ONE);
+    } else if count == HIDDEN {
         let word = number(at)?;
+        hidden = true;
         carried = Carried((word & 0xffff) as u16);
         count = (word >> 16).wrapping_sub(1);
         at += 4;
@@ -326,6 +341,27 @@ mod tests {
         assert_eq!(MAX_HEADER, 80);
     }
 
+    /// An answer to a request in a ring is no longer than one that carries nothing.
+    #[test]
+    fn one_place_needs_no_word() {
+        for nargs in 0..=MAX_ARGS {
+            let args = vec![7; nargs];
+            let head = |carried| Head {
+                source: 1,
+                handler: 200,
+                reply: true,
+                carried,
+                shape: Shape::Short,
+            };
+            let [none, one] = [Carried(0), ONE].map(|carried| encode(&head(carried), &args));
+            let more = if nargs <= 13 { 0 } else { 4 };
+            assert_eq!(one.bytes().len(), none.bytes().len() + more);
+            let decoded = decode(one.imm, one.bytes()).unwrap();
+            assert_eq!((decoded.head.carried, decoded.args()), (ONE, &args[..]));
+        }
+        assert_eq!(ONE, Carried::with_places(0, 1));
+    }
+
     #[test]
     fn an_ack_is_one_word() {
         let head =
@@ -349,7 +385,8 @@ mod tests {
 
         #[test]
         fn what_is_written_is_read(
-            source: u16, handler: u8, reply: bool, carried: u16, shape in shapes(),
+            source: u16, handler: u8, reply: bool,
+            carried in prop_oneof![any::<u16>(), Just(ONE.0)], shape in shapes(),
             args in proptest::collection::vec(any::<i32>(), 0..=MAX_ARGS),
         ) {
             let head = Head { source, handler, reply, carried: Carried(carried), shape };

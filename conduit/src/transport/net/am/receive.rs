@@ -103,7 +103,7 @@ impl<'a> Receiver<'a> {
         let count = all.len();
         for (mut buffer, info) in all {
             if self.0.buffers.pool.bytes(&mut buffer).is_empty() {
-                self.deliver_written(buffer, info, sink)?;
+                self.deliver_noted(buffer, info, sink)?;
                 continue;
             }
             let recv_qp = self.recv_qp(header::source_of(info.imm).into(), SOURCES, info)?;
@@ -209,10 +209,8 @@ impl<'a> Receiver<'a> {
         sink: &S,
         what: Poll,
     ) -> Result<(), Error> {
-        let index = u32::try_from(completion.id).ok();
-        let buffer = index.and_then(|index| self.0.buffers.pool.reclaim(index));
         if completion.status != Status::Success {
-            return self.failed_receive(rail, completion, buffer);
+            return self.failed_receive(rail, completion);
         }
         let info = RecvInfo {
             imm: completion.imm.unwrap_or(0),
@@ -221,8 +219,9 @@ impl<'a> Receiver<'a> {
             rail: u32::try_from(rail).unwrap_or(u32::MAX),
         };
         if completion.opcode == Opcode::ReceivedWrite {
-            return self.written(buffer, info, sink, what);
+            return self.written(completion.id, info, sink, what);
         }
+        let buffer = self.used_up(completion);
         let recv_qp = self.recv_qp(header::source_of(info.imm).into(), SOURCES, info)?;
         let Some(buffer) = buffer else {
             return Err(self.malformed(recv_qp.peer.rank, "a receive that was never posted"));
@@ -237,14 +236,16 @@ impl<'a> Receiver<'a> {
         self.deliver(recv_qp, buffer, info, sink)
     }
 
+    /// The buffer that a completion was posted with.
+    #[inline]
+    pub(super) fn used_up(self, completion: &Completion) -> Option<Buffer> {
+        let index = u32::try_from(completion.id).ok()?;
+        self.0.buffers.pool.reclaim(index)
+    }
+
     #[cold]
-    fn failed_receive(
-        self,
-        rail: usize,
-        completion: &Completion,
-        buffer: Option<Buffer>,
-    ) -> Result<(), Error> {
-        if let Some(buffer) = buffer {
+    fn failed_receive(self, rail: usize, completion: &Completion) -> Result<(), Error> {
+        if let Some(buffer) = self.used_up(completion) {
             self.0.rails[rail].spares.put(&self.0.buffers.pool, buffer);
         }
         // What is flushed failed for a reason that something else reports.
@@ -460,7 +461,7 @@ impl<'a> Receiver<'a> {
     }
 
     #[cold]
-    fn not_reposted(self, from: RecvQp<'a>, error: PostError) -> Result<(), Error> {
+    pub(super) fn not_reposted(self, from: RecvQp<'a>, error: PostError) -> Result<(), Error> {
         match error {
             // The connection is gone; what failed on it says so.
             PostError::State(_) => Ok(()),

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 
+use bootstrap::Rank;
 use fabric::{Data, Operation, Sge};
 
 use super::header::{self, Decoded, FIRST_CLIENT_HANDLER, PREFIX, RING_SOURCES, Shape};
@@ -15,18 +16,10 @@ use crate::transport::net::error::Error;
 use crate::transport::net::flow::ring::Rings;
 use crate::transport::net::flow::volume::Place;
 use crate::transport::net::memory::pool::{Buffer, RecvInfo};
-use crate::transport::net::peer::Connection;
 use crate::transport::net::pending_ops::{OnComplete, PendingOp};
 use crate::transport::net::post::{Sent, Slots, Via};
-
-/// A request in the ring.
-struct Written<'a> {
-    rings: &'a Rings,
-    place: Place,
-    decoded: Decoded,
-    /// The message behind its prefix.
-    bytes: &'a mut [u8],
-}
+use crate::transport::net::rail::Shared;
+use crate::transport::net::recv_buffers::EMPTY_RECEIVE;
 
 impl Sender<'_> {
     /// Whether a message has room in the peer's ring, if it goes there: nothing is copied or written
@@ -120,40 +113,71 @@ impl Sender<'_> {
 }
 
 impl<'a> Receiver<'a> {
-    /// A write with immediate data has come; `buffer` is the receive that it has used up.
+    /// A write with immediate data has come; `id`: of the receive that it has used up.
     #[inline(never)]
     pub(super) fn written<S: Sink + ?Sized>(
         self,
-        buffer: Option<Buffer>,
+        id: u64,
         info: RecvInfo,
         sink: &S,
         what: Poll,
     ) -> Result<(), Error> {
-        let Some(buffer) = buffer else {
-            let from = self.writer(info)?;
-            return Err(self.malformed(from.peer.rank, "a receive that was never posted"));
+        let from = self.recv_qp(header::ring_source(info.imm), RING_SOURCES, info)?;
+        let shared = self.0.rails[from.connection.rail].shared.as_ref();
+        let Some(shared) = shared.filter(|_| id == EMPTY_RECEIVE) else {
+            return Err(self.malformed(from.peer.rank, "a write beside its ring"));
         };
         if what == Poll::Internal {
-            self.0.receive.deferred.put(&self.0.buffers.pool, buffer, info);
-            return Ok(());
+            return self.note(from, shared, info);
         }
-        self.deliver_written(buffer, info, sink)
+        let posted = self.0.post_empty(&*shared.requests);
+        posted.or_else(|error| self.not_reposted(from, error))?;
+        self.deliver_written(from, info, sink)
     }
 
-    /// As [`Receiver::written`], of one that a poll for something else has set aside.
-    #[inline]
-    pub(super) fn deliver_written<S: Sink + ?Sized>(
+    /// Sets a request aside for a later poll: its receive is posted again then, so there is a row for
+    /// each that may come until that.
+    #[cold]
+    fn note(self, from: RecvQp<'a>, shared: &Shared, info: RecvInfo) -> Result<(), Error> {
+        let pool = &self.0.buffers.pool;
+        let Some(row) = shared.notes.take(pool, 0) else {
+            return Err(self.malformed(from.peer.rank, "more writes than receives"));
+        };
+        self.0.receive.deferred.put(pool, row, info);
+        Ok(())
+    }
+
+    /// A request that was set aside, and its row.
+    #[cold]
+    pub(super) fn deliver_noted<S: Sink + ?Sized>(
         self,
-        buffer: Buffer,
+        row: Buffer,
         info: RecvInfo,
         sink: &S,
     ) -> Result<(), Error> {
-        let from = self.writer(info)?;
+        let rail = &self.0.rails[info.rail as usize];
+        if let Some(shared) = &rail.shared {
+            shared.notes.put(&self.0.buffers.pool, row);
+        }
+        self.written(EMPTY_RECEIVE, info, sink, Poll::All)
+    }
+
+    #[inline(always)]
+    fn deliver_written<S: Sink + ?Sized>(
+        self,
+        from: RecvQp<'a>,
+        info: RecvInfo,
+        sink: &S,
+    ) -> Result<(), Error> {
         let peer = from.peer.rank;
-        self.repost(from, buffer)?;
-        let written = self.read(from.connection, info);
-        let Written { rings, place, decoded, bytes } =
-            written.map_err(|problem| self.malformed(peer, problem))?;
+        let Some(rings) = from.connection.flow.rings() else {
+            return Err(self.malformed(peer, "a write into a ring, and there is none"));
+        };
+        let (own, number, bytes) = self.inside(peer, rings, info)?;
+        let decoded = header::decode(own, &bytes[PREFIX..])
+            .map_err(|wrong| self.malformed(peer, wrong.to_string()))?;
+        let place = rings.arrived(number, header::ring_start(info.imm), info.len);
+        let place = place.map_err(|wrong| self.malformed(peer, wrong.to_string()))?;
         self.book(from, &decoded)?;
         let token = ReplyToken {
             source: peer,
@@ -161,24 +185,13 @@ impl<'a> Receiver<'a> {
             request: true,
             replied: Cell::new(false),
         };
-        let ended = || {
-            let ended = rings.ended(place, &from.connection.account);
-            ended.map_err(|wrong| self.malformed(peer, wrong.to_string()))
-        };
         if decoded.head.shape == Shape::Short {
             // Nothing of it is left in the ring.
-            ended()?;
+            self.ended(from, rings, place)?;
             hand_over(&token, &decoded, ArrivedPayload::None, sink);
         } else {
-            let payload = self.arrival(&token, &decoded, bytes)?;
-            let stays = matches!(payload, ArrivedPayload::Medium(_));
-            if !stays {
-                ended()?;
-            }
-            hand_over(&token, &decoded, payload, sink);
-            if stays {
-                ended()?;
-            }
+            let bytes = &mut bytes[PREFIX..];
+            self.deliver_loaded(from, &token, (rings, place), (&decoded, bytes), sink)?;
         }
         let account = &from.connection.account;
         let due = !token.replied.get() && account.bank();
@@ -188,33 +201,60 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Whose request it is.
-    fn writer(self, info: RecvInfo) -> Result<RecvQp<'a>, Error> {
-        self.recv_qp(header::ring_source(info.imm), RING_SOURCES, info)
+    /// A request with a payload, which may stay where it came until its handler has ended.
+    #[inline(never)]
+    fn deliver_loaded<S: Sink + ?Sized>(
+        self,
+        from: RecvQp<'a>,
+        token: &ReplyToken,
+        (rings, place): (&Rings, Place),
+        (decoded, bytes): (&Decoded, &mut [u8]),
+        sink: &S,
+    ) -> Result<(), Error> {
+        let payload = self.arrival(token, decoded, bytes)?;
+        let stays = matches!(payload, ArrivedPayload::Medium(_));
+        if !stays {
+            self.ended(from, rings, place)?;
+        }
+        hand_over(token, decoded, payload, sink);
+        if stays {
+            self.ended(from, rings, place)?;
+        }
+        Ok(())
     }
 
-    /// Checks a request and its place.
+    /// The place of a request may be used again.
     #[inline(always)]
-    fn read(self, connection: &'a Connection, info: RecvInfo) -> Result<Written<'a>, String> {
-        let RecvInfo { imm, len, .. } = info;
-        let rings = connection.flow.rings();
-        let rings = rings.ok_or("a write into a ring, and there is none")?;
+    fn ended(self, from: RecvQp<'a>, rings: &Rings, place: Place) -> Result<(), Error> {
+        let ended = rings.ended(place, &from.connection.account);
+        ended.map_err(|wrong| self.malformed(from.peer.rank, wrong.to_string()))
+    }
+
+    /// What stands before a request (its immediate data and number), checked; and all its bytes.
+    #[inline(always)]
+    fn inside(
+        self,
+        peer: Rank,
+        rings: &'a Rings,
+        RecvInfo { imm, len, .. }: RecvInfo,
+    ) -> Result<(u32, u32, &'a mut [u8]), Error> {
         let start = header::ring_start(imm);
-        let inside = rings.bytes(start, len);
-        let bytes = inside.ok_or_else(|| {
-            format!("a request of {len} bytes at unit {start}, outside its place in the ring")
-        })?;
-        let short = || format!("a request of {len} bytes, shorter than what stands before it");
-        let (own, number, message) = header::split_prefix(bytes).ok_or_else(short)?;
+        let Some(bytes) = rings.bytes(start, len) else {
+            let problem =
+                format!("a request of {len} bytes at unit {start}, outside its place in the ring");
+            return Err(self.malformed(peer, problem));
+        };
+        let Some((own, number, _)) = header::split_prefix(bytes) else {
+            let problem = format!("a request of {len} bytes, shorter than what stands before it");
+            return Err(self.malformed(peer, problem));
+        };
         let handler = header::handler_of(own);
         let agrees = handler == header::handler_of(imm) && !header::is_reply(own);
         if !agrees || handler < FIRST_CLIENT_HANDLER {
-            return Err(format!(
-                "a request for handler {handler} in a ring, announced as {imm:#x}"
-            ));
+            let problem =
+                format!("a request for handler {handler} in a ring, announced as {imm:#x}");
+            return Err(self.malformed(peer, problem));
         }
-        let decoded = header::decode(own, message).map_err(|wrong| wrong.to_string())?;
-        let place = rings.arrived(number, start, len).map_err(|wrong| wrong.to_string())?;
-        Ok(Written { rings, place, decoded, bytes: &mut bytes[PREFIX..] })
+        Ok((own, number, bytes))
     }
 }

@@ -213,15 +213,21 @@ impl<'a> Sender<'a> {
     #[inline(always)]
     fn short(self, via: Via<'a>, draft: &Draft<'_>) -> Result<Sent, Error> {
         if let (Flow::Rings(rings), MessageClass::Request) = (&via.connection.flow, draft.class) {
-            return self.short_into(rings, via, draft);
+            return self.short_into(rings, via, (draft.handler, draft.args));
         }
         self.short_by(via, draft, None)
     }
 
-    /// As [`Sender::short`], into a ring.
+    /// As [`Sender::short`], into a ring: its class and category are known to the compiler.
     #[inline(never)]
-    fn short_into(self, rings: &Rings, via: Via<'a>, draft: &Draft<'_>) -> Result<Sent, Error> {
-        self.short_by(via, draft, Some(rings))
+    fn short_into(
+        self,
+        rings: &Rings,
+        via: Via<'a>,
+        (handler, args): (u8, &[i32]),
+    ) -> Result<Sent, Error> {
+        let draft = Draft::new(MessageClass::Request, handler, args, Shape::Short);
+        self.short_by(via, &draft, Some(rings))
     }
 
     /// A Short as a message, or into a ring.

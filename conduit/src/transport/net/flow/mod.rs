@@ -41,13 +41,15 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The portals document's rules for what no variable sets: a peer is granted at most what may be
-    /// lent to it at all, gives back at most half of that in an epoch, and idle peers are asked, four
-    /// at once, when less than an eighth of the bank is left.
+    /// For what no variable sets. A peer is granted at most half of the bank in an epoch, so that the
+    /// one that begins first leaves as much for another: peers that stall lose nothing, and it could
+    /// keep all for as long as it is busy. The rest is as in the portals document: a peer gives back
+    /// at most half of what it may hold in an epoch, and idle peers are asked, four at once, when
+    /// less than an eighth of the bank is left.
     pub(crate) fn of(least: u32, most: u32, banked: u32, epoch: u32) -> Self {
         let revoked = (most / 2).max(1);
-        let low_water = banked.div_ceil(8);
-        Self { least, most, lent: most, revoked, low_water, asked: 4, epoch }
+        let (low_water, lent) = (banked.div_ceil(8), banked.div_ceil(2).max(1).min(most));
+        Self { least, most, lent, revoked, low_water, asked: 4, epoch }
     }
 }
 
@@ -73,5 +75,34 @@ impl EpochClock {
             self.0.fetch_sub(epoch, Ordering::Relaxed);
         }
         ends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lend::Lender;
+    use super::*;
+
+    /// Of two peers that want all they can get, the second finds as much as the first has taken.
+    #[test]
+    fn who_begins_first_leaves_half_of_the_bank() {
+        let mut lender = Lender::new(Limits::of(1, 400, 48, 1024), 48);
+        let mut ask = Vec::new();
+        for peer in [1, 2] {
+            for _ in 0..100 {
+                lender.requested(peer, MOST_WANTED, &mut ask);
+            }
+        }
+        assert_eq!([1, 2].map(|peer| lender.held(peer)), [25, 25]);
+        // With the next epoch one that is alone gets more.
+        let mut lender = Lender::new(Limits::of(1, 400, 48, 1024), 48);
+        for _ in 0..3 {
+            for _ in 0..100 {
+                lender.requested(1, MOST_WANTED, &mut ask);
+            }
+            lender.end_epoch();
+        }
+        assert_eq!(lender.held(1), 49);
+        assert_eq!(Limits::of(2, 2, 0, 1).lent, 1);
     }
 }

@@ -67,8 +67,8 @@ pub(crate) struct Taken<'a> {
 impl Taken<'_> {
     /// Its request was not posted.
     pub(crate) fn undo(mut self) {
-        self.rings.out.fetch_sub(1, Ordering::AcqRel);
         self.writer.untake();
+        self.rings.written.store(self.writer.written(), Ordering::Release);
     }
 }
 
@@ -87,8 +87,9 @@ pub(crate) struct Rings {
     owner: Owner,
     peer: OnceLock<RemoteRing>,
     writer: SpinLock<Writer>,
-    /// Requests that are out, and of them those that are done and not yet told the writer.
-    out: AtomicU32,
+    /// Requests written, and of those how many are done, both modulo the numbers: the writer's own
+    /// books, for those who do not have its lock.
+    written: AtomicU32,
     back: AtomicU32,
 }
 
@@ -103,7 +104,7 @@ impl Rings {
             owner: Owner::new(ring, most),
             peer: OnceLock::new(),
             writer: SpinLock::new(Writer::new(ring, most)),
-            out: AtomicU32::new(0),
+            written: AtomicU32::new(0),
             back: AtomicU32::new(0),
         })
     }
@@ -124,9 +125,7 @@ impl Rings {
     #[inline]
     fn try_writer(&self) -> Option<SpinGuard<'_, Writer>> {
         let mut writer = self.writer.try_lock()?;
-        if self.back.load(Ordering::Relaxed) != 0 {
-            writer.freed(self.back.swap(0, Ordering::AcqRel));
-        }
+        writer.freed_until(self.back.load(Ordering::Acquire));
         Some(writer)
     }
 
@@ -136,12 +135,12 @@ impl Rings {
     }
 
     /// A place for a request of `len` bytes; `None`: not now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&self, len: u32) -> Option<Taken<'_>> {
         let peer = self.peer.get()?;
         let mut writer = self.try_writer()?;
         let place = writer.take(len)?;
-        self.out.fetch_add(1, Ordering::AcqRel);
+        self.written.store(writer.written(), Ordering::Release);
         let remote = peer.base + u64::from(place.start) * u64::from(self.ring.unit);
         Some(Taken { rings: self, writer, place, remote, key: peer.key })
     }
@@ -149,14 +148,13 @@ impl Rings {
     /// The peer's oldest `count` requests of this rank are done.
     #[inline]
     pub(crate) fn came_back(&self, count: u32) -> Result<(), TooMany> {
-        let less = |out: u32| out.checked_sub(count);
-        match self.out.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
-            Ok(_) => {
-                self.back.fetch_add(count, Ordering::AcqRel);
-                Ok(())
-            }
-            Err(out) => Err(TooMany { count, out }),
+        let back = self.back.fetch_add(count, Ordering::AcqRel).wrapping_add(count);
+        let left = self.written.load(Ordering::Acquire).wrapping_sub(back);
+        // Never more than half of the numbers are out, so this is less than none.
+        if left.cast_signed() < 0 {
+            return Err(TooMany { count, out: left.wrapping_add(count) });
         }
+        Ok(())
     }
 
     /// The bytes of a request of the peer; `None` when they are not inside the ring.
@@ -167,7 +165,7 @@ impl Rings {
     }
 
     /// A request of the peer has come.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrived(&self, number: u32, start: u32, len: u32) -> Result<Place, Wrong> {
         self.owner.arrived(number)?;
         Ok(Place { number, start, units: self.ring.units_of(len) })
@@ -175,7 +173,7 @@ impl Rings {
 
     /// A request of the peer is done; its place is given back with the next message, when all before
     /// it are.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ended(&self, place: Place, account: &Account) -> Result<(), Wrong> {
         let freed = self.owner.ended(place)?;
         if freed > 0 {

@@ -102,6 +102,12 @@ impl Writer {
         self.number.wrapping_sub(self.oldest)
     }
 
+    /// Requests written so far, modulo the numbers.
+    pub(crate) const fn written(&self) -> u32 {
+        self.number
+    }
+
+    #[inline]
     fn span(&mut self, number: u32) -> &mut u32 {
         &mut self.spans[number as usize & (self.spans.len() - 1)]
     }
@@ -121,7 +127,7 @@ impl Writer {
     }
 
     /// A place for a request of `len` bytes; `None`: not now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, len: u32) -> Option<Place> {
         let (start, units, span) = self.next(len)?;
         let number = self.number;
@@ -143,11 +149,19 @@ impl Writer {
     }
 
     /// The oldest `count` requests are done.
+    #[inline]
     pub(crate) fn freed(&mut self, count: u32) {
-        for _ in 0..count.min(self.out()) {
+        let end = self.oldest.wrapping_add(count.min(self.out()));
+        while self.oldest != end {
             self.used -= *self.span(self.oldest);
             self.oldest = self.oldest.wrapping_add(1);
         }
+    }
+
+    /// All requests are done that came before the one of this number.
+    #[inline]
+    pub(crate) fn freed_until(&mut self, number: u32) {
+        self.freed(number.wrapping_sub(self.oldest));
     }
 }
 
@@ -200,6 +214,7 @@ impl Owner {
         u32::try_from(self.done.len() / 2).unwrap_or(u32::MAX)
     }
 
+    #[inline]
     fn entry(&self, number: u32) -> &AtomicU64 {
         &self.done[number as usize & (self.done.len() - 1)]
     }
@@ -211,6 +226,7 @@ impl Owner {
     }
 
     /// A request has come.
+    #[inline(always)]
     pub(crate) fn arrived(&self, number: u32) -> Result<(), Wrong> {
         let (expected, most) = (self.prefix().0, self.most());
         if number.wrapping_sub(expected) < most {
@@ -221,7 +237,7 @@ impl Owner {
     }
 
     /// A request's place is not used any more. How many more places can be given back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ended(&self, place: Place) -> Result<u32, Wrong> {
         let before = self.entry(place.number).swap(word(place), Ordering::AcqRel);
         if number_in(before) == place.number {
@@ -230,8 +246,8 @@ impl Owner {
         // Of two threads that end neighbours at once one sees what both have done.
         fence(Ordering::SeqCst);
         let mut freed = 0;
+        let mut prefix = self.prefix.load(Ordering::Acquire);
         loop {
-            let prefix = self.prefix.load(Ordering::Acquire);
             let (number, at) = (number_in(prefix), parts_in(prefix).1);
             let oldest = self.entry(number).load(Ordering::Acquire);
             if number_in(oldest) != number {
@@ -245,8 +261,14 @@ impl Owner {
             let at = self.ring.past(start, units);
             let next = word(Place { number: number.wrapping_add(1), start: 0, units: at });
             let swapped =
-                self.prefix.compare_exchange(prefix, next, Ordering::AcqRel, Ordering::Relaxed);
-            freed += u32::from(swapped.is_ok());
+                self.prefix.compare_exchange(prefix, next, Ordering::AcqRel, Ordering::Acquire);
+            match swapped {
+                Ok(_) => {
+                    freed += 1;
+                    prefix = next;
+                }
+                Err(now) => prefix = now,
+            }
         }
     }
 

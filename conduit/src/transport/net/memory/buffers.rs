@@ -1,7 +1,7 @@
 //! The message buffers of a rank: all in one pool, those for sending in one list.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use fabric::Device;
 
@@ -19,12 +19,27 @@ pub(crate) struct MessageBuffers {
     /// Those for sending that are not in use.
     pub(crate) send: FreeList,
     made: AtomicU32,
+    /// Bytes of receive buffers and rings.
+    receive_bytes: AtomicU64,
 }
 
 impl MessageBuffers {
     pub(crate) fn new(huge_pages: bool) -> Self {
         let pool = Pool::with_pages(huge_pages);
-        Self { pool, send: FreeList::default(), made: AtomicU32::new(0) }
+        let (made, receive_bytes) = (AtomicU32::new(0), AtomicU64::new(0));
+        Self { pool, send: FreeList::default(), made, receive_bytes }
+    }
+
+    /// Counts receive buffers that were made, or a ring; neither ever goes while the network is open.
+    pub(crate) fn made_receives(&self, count: u32, each: usize) {
+        let bytes = u64::from(count) * each as u64;
+        self.receive_bytes.fetch_add(bytes, Ordering::Relaxed);
+        trace::makes_receives(count, bytes);
+    }
+
+    /// Bytes of receive buffers and rings that there are.
+    pub(crate) fn receive_bytes(&self) -> u64 {
+        self.receive_bytes.load(Ordering::Relaxed)
     }
 
     /// Takes a send buffer if more than `reserve` are left.

@@ -525,9 +525,13 @@ impl Sizes {
         self.ops_per_connection + RESERVED_SQ_SLOTS
     }
 
-    /// Entries of the send queue for requests, where they have a queue pair of their own.
-    pub(crate) const fn request_sends(&self) -> u32 {
-        if self.credits_per_connection == 0 { 1 } else { self.credits_per_connection }
+    /// Entries of the send queue for requests, where they have a queue pair of their own: one for
+    /// each credit. Where credits move, for as many as a peer may come to hold, but no more than there
+    /// may be operations in flight: a sender that comes to the end of its queue takes the ends of
+    /// many at once, one that comes to the end of its credits goes on with each that comes back.
+    pub(crate) fn request_sends(&self) -> u32 {
+        let moving = self.flow.map_or(0, |(limits, _)| limits.most.min(self.ops_per_connection));
+        self.credits_per_connection.max(moving).max(1)
     }
 
     /// Send buffers that a connection can use.

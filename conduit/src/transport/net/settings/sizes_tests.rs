@@ -361,6 +361,18 @@ fn a_rank_has_the_least_of_each_peer_and_a_bank() {
     assert!(text.contains("GASNET_AM_CREDITS_MIN"), "{text}");
 }
 
+/// Credits that move find room in the send queue: what a peer may come to hold.
+#[test]
+fn a_send_queue_has_room_for_credits_that_move() {
+    let of = |flow| Sizes::of(&DepthSettings { flow, ..depths() }, &job(3), RXE).unwrap().0;
+    let dynamic = |banked| FlowControl::Dynamic { least: 1, most: 400, banked, epoch: 1 };
+    assert_eq!(of(FlowControl::Static).request_sends(), 12);
+    assert_eq!(of(dynamic(4)).request_sends(), 12);
+    assert_eq!(of(dynamic(16)).request_sends(), 17);
+    // GASNET_NETWORKDEPTH_PP.
+    assert_eq!(of(dynamic(300)).request_sends(), 24);
+}
+
 /// Bytes instead of counts: a peer takes its ring, whatever the number of requests.
 #[test]
 fn a_peer_takes_its_ring() {

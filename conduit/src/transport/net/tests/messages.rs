@@ -390,6 +390,7 @@ fn a_rank_that_64_peers_use_posts_half_of_what_it_did() {
         member.poll_until(&|_| {}, || member.met.load(Ordering::Relaxed) == PEERS);
         let now = receive_bytes(member);
         assert_eq!(now, 33_488_896);
+        assert_eq!(member.net.receive_bytes(), now as u64, "what the statistics say");
         assert!(2 * now <= before, "{now} of {before} bytes");
         let shared = member.net.context.rails[0].shared.as_ref().expect("shared queues");
         let posted = shared.posted_requests.load(Ordering::Relaxed) + shared.reply_supply.made();

@@ -201,6 +201,42 @@ fn shorts_take_little() {
     });
 }
 
+/// A poll that may not run handlers sets requests aside, the oldest first for the next; rows for that
+/// come back, so it does so again and again.
+#[test]
+fn requests_that_are_set_aside_come_in_order() {
+    const CREDITS: u32 = 8;
+    run(2, 0, &Kind { sizes: volume(CREDITS, 1), ..PLAIN }, |member| {
+        let seen = std::cell::RefCell::new(Vec::new());
+        let handler = |message: Arrived<'_>| seen.borrow_mut().push(message.args[0]);
+        for turn in 0..4 {
+            if member.rank == 1 {
+                for number in 0..CREDITS.cast_signed() {
+                    let args = [turn * CREDITS.cast_signed() + number];
+                    member.send(&request(Rank(0), &args, AmPayload::None), &|_| {});
+                }
+            }
+            // The barrier polls for messages of the library alone.
+            member.services.borrow_mut().barrier().expect("barrier");
+            if member.rank == 0 {
+                let begin = Instant::now();
+                let all = ((turn + 1) * CREDITS.cast_signed()).cast_unsigned() as usize;
+                let deferred = || !member.net.context.receive.deferred.is_empty();
+                while !deferred() {
+                    let sink = TestSink(&member.met, &handler);
+                    member.net.poll::<Par, _>(&sink, Poll::Internal).expect("open").expect("poll");
+                    assert!(begin.elapsed() < PATIENCE, "nothing came");
+                }
+                member.poll_until(&handler, || seen.borrow().len() == all);
+            }
+            member.services.borrow_mut().barrier().expect("barrier");
+        }
+        let due: Vec<i32> = (0..4 * CREDITS.cast_signed()).collect();
+        assert!(member.rank == 1 || *seen.borrow() == due, "{seen:?}");
+        member.meet(&|_| {});
+    });
+}
+
 /// What a peer cannot have to say ends the job with its name.
 #[test]
 fn wrong_requests_are_refused() {
@@ -234,6 +270,15 @@ fn wrong_requests_are_refused() {
     refused(volume(4, 1), "a request of 3 bytes, shorter than", |context| {
         write(context, 0, message.imm, &[&[1, 2, 3]]);
     });
+    // On the queue pair of replies, where it uses up a buffer.
+    refused(volume(4, 1), "a write beside its ring", |context| {
+        let prefix = header::prefix(message.imm, 0);
+        let connection = &context.peers.get(Rank(0)).expect("a peer").connections[0];
+        let send = write_of(context, 0, message.imm, &[&prefix, message.bytes()], |send| {
+            connection.main.qp.post_send(send)
+        });
+        send.expect("posted");
+    });
 }
 
 /// Rank 1 does something wrong, and rank 0 says so.
@@ -258,6 +303,19 @@ fn refused(sizes: Sizes, text: &str, wrong: impl Fn(&NetContext) + Sync) {
 /// Writes bytes into the ring of rank 0, as a request that begins at a unit.
 fn write(context: &NetContext, start: u32, imm: u32, bytes: &[&[u8]]) {
     let connection = &context.peers.get(Rank(0)).expect("a peer").connections[0];
+    let requests = connection.requests.as_ref().expect("requests");
+    write_of(context, start, imm, bytes, |send| requests.qp.post_send(send)).expect("posted");
+}
+
+/// As [`write`], posted by `post`.
+fn write_of(
+    context: &NetContext,
+    start: u32,
+    imm: u32,
+    bytes: &[&[u8]],
+    post: impl FnOnce(&fabric::SendWr<'_>) -> Result<(), fabric::PostError>,
+) -> Result<(), fabric::PostError> {
+    let connection = &context.peers.get(Rank(0)).expect("a peer").connections[0];
     let rings = connection.flow.rings().expect("rings");
     let (remote, rkey) = rings.take(64).map(|taken| (taken.remote, taken.key)).expect("room");
     // What is beyond the end is not written, so that the device does not refuse it.
@@ -273,5 +331,5 @@ fn write(context: &NetContext, start: u32, imm: u32, bytes: &[&[u8]]) {
         signaled: false,
         to: None,
     };
-    connection.requests.as_ref().expect("requests").qp.post_send(&send).expect("posted");
+    post(&send)
 }
