@@ -7,6 +7,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use spawner_pmi::launch::template::ESCAPES;
 
+use crate::aliases::pages;
 use crate::doctor;
 use crate::exit_code;
 use crate::flags::command;
@@ -15,7 +16,7 @@ use crate::flags::command;
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let mut text = Vec::new();
-    let mut table = command().subcommand(doctor::command());
+    let mut table = pages::with_aliases(command()).subcommand(doctor::command());
     clap_complete::generate(shell, &mut table, "gasnetrun_ibv", &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -79,6 +80,9 @@ fn section(text: &str) -> Roff {
                 let codes = exit_code::TABLE.iter();
                 codes.for_each(|(code, text)| entry(&mut roff, &code.to_string(), text));
             }
+            "@aliases" => pairs(&mut roff, &pages::entries()),
+            "@meanings" => pairs(&mut roff, &pages::other_meanings()),
+            "@refused" => pairs(&mut roff, &pages::refused_entries()),
             "@escapes" => {
                 ESCAPES.iter().for_each(|(c, text)| entry(&mut roff, &format!("%{c}"), text));
             }
@@ -107,6 +111,10 @@ fn prose(roff: &mut Roff, block: &str) {
     } else {
         roff.text([roman(one_line(block))]);
     }
+}
+
+fn pairs(roff: &mut Roff, pairs: &[(String, String)]) {
+    pairs.iter().for_each(|(name, text)| entry(roff, name, text));
 }
 
 fn entry(roff: &mut Roff, name: &str, text: &str) {
@@ -183,8 +191,11 @@ unless the list says another user or a port.
 With --map block, the default, ranks are spread evenly over the hosts in the order of the list:
 consecutive ranks share a host, the first hosts take the remainder, and a host whose slots are full
 leaves the others to take more: 10 ranks on 4 hosts are 3, 3, 2 and 2. With --map cyclic each host
-gets as many ranks as that, but they are dealt out one by one. Any other value is a file (./block
-for one of that name) with lines of ranks and a host:
+gets as many ranks as that, but they are dealt out one by one. With --map slots one host after the
+other is filled up to its slots, and hosts without a number of slots share what is left. With
+--ranks-per-host K hosts get K consecutive ranks each until all have a host; --oversubscribe leaves
+the slots of the list out. Any other value of --map is a file (./block for one of that name) with
+lines of ranks and a host:
 
     # ranks   host
     0,4-7     n1
@@ -194,6 +205,21 @@ for one of that name) with lines of ranks and a host:
 * stands for all ranks that no other line names, +0 for the first host of the host list. Each rank
 must have one host, and hosts must be in the host list; without a list, the file itself names the
 hosts. Hosts without a rank are left out. The order of hosts stays that of the list.
+
+# BINDING
+Without -c, --bind-to or --place ranks may run on all cpus that the launcher may use, or the agent
+on another host. With -c K each rank gets K cpus (hardware threads) of its own, with --bind-to core
+a core of its own, or K cores with -c K. --bind-to socket and --bind-to numa share sockets and NUMA
+nodes out in blocks: of 8 ranks on 2 sockets 0 to 3 are bound to the first. --place says otherwise
+where consecutive ranks go: --place socket deals them over the sockets one by one, --place 2:socket
+puts two to each; what they are bound to there is said by --bind-to or -c, else it is the PART
+itself. Sockets, cores and NUMA nodes are those that the kernel tells of (/sys/devices/system). What
+a host has not is refused before any rank starts. -t shows the binding on this host and
+--report-bindings on every host, one line for each socket with the ranks of each core: . is a core
+without ranks, / stands between hardware threads that have different ones, | between NUMA nodes:
+
+    socket 0: [0] [1] | [2] [3]
+    socket 1: [4] [.] | [.] [.]
 
 # OTHER LAUNCHERS
 The spawners pmi and mpi call the launcher of a batch system or an MPI, and the ranks join its job
@@ -217,6 +243,20 @@ The job's code is the one that the launcher returns. An exit of all ranks, a non
 an exit asked for by a signal are agreed on by the ranks, so it is right with every launcher; of a
 rank that is killed, and of an abort, launchers tell different things: docs/design/launchers.md has
 the table.
+
+# OPTIONS OF OTHER LAUNCHERS
+Options are also understood as other launchers write them. A value is the next word, or stands
+behind =. These are the same as ours:
+
+@aliases
+
+These words have another meaning there:
+
+@meanings
+
+These do not exist here; the message says what serves:
+
+@refused
 
 # END OF THE JOB
 A rank that dies of a signal, exits with another status than 0, or leaves without finishing the
@@ -265,6 +305,10 @@ killed it. The launcher's own codes:
 
 # EXAMPLES
 - gasnetrun_ibv -n 4 ./hello -- Four ranks on this host.
+- gasnetrun_ibv -np 8 -ppn 4 -host n1,n2 -x OMP_NUM_THREADS=2 ./solver -- The words of other
+  launchers: four ranks on each host, with a variable.
+- gasnetrun_ibv -n 4 --bind-to core --report-bindings ./solver -- A core for each rank, and say
+  which.
 - gasnetrun_ibv -n 4 -c 1 -t ./hello -- Show where each rank would run, bound to a cpu of its own;
   start nothing.
 - gasnetrun_ibv -n 2 numactl --membind=0 ./solver input.dat -- A wrapper in front of the program.

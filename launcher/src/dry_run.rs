@@ -5,10 +5,10 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use spawner_pmi::launch::Call;
-use supervisor::plan::{HostEntry, StdinTo};
+use supervisor::plan::{Binding, HostEntry, Part, Spread, StdinTo};
 
-use crate::cpus::ranges;
 use crate::job::Job;
+use supervisor::binding::ranges;
 
 /// `word` as a shell would read it back; bytes that are not printable text become `$'\xNN'`.
 #[must_use]
@@ -75,12 +75,12 @@ pub fn text(job: &Job) -> String {
     if job.process_manager.is_some() {
         return text;
     }
+    for line in &job.picture {
+        let _ = writeln!(text, "{:<12} {line}", "binding");
+    }
     for (rank, place) in plan.map.places().into_iter().enumerate() {
-        let set = match (plan.cpus.get(rank), plan.cpus_per_rank) {
-            (Some(cpus), _) => ranges(cpus),
-            (None, 0) => "not bound".to_owned(),
-            (None, each) => nth(place.local, each),
-        };
+        let set = plan.cpus.get(rank).map(|cpus| ranges(cpus));
+        let set = set.unwrap_or_else(|| binding_there(&plan.binding, place.local));
         let host = plan.map.hosts.get(place.host as usize).map(|host| host_name(job, host));
         let host = host.unwrap_or_default();
         let _ = writeln!(text, "{:<12} host {host}, cpus {set}", format!("rank {rank}"));
@@ -88,8 +88,21 @@ pub fn text(job: &Job) -> String {
     text
 }
 
-/// The cpus of a rank on a host whose agent is not asked yet: which of those that it may use,
-/// counted from 0.
+/// What a rank is bound to on a host whose agent is not asked yet.
+fn binding_there(binding: &Binding, local: u32) -> String {
+    match (binding.each, binding.part, binding.spread) {
+        (0, ..) => "not bound".to_owned(),
+        (each, Part::Cpu, None) => nth(local, each),
+        (each, part, None) => format!("of {} there", part.names(u64::from(each))),
+        (each, part, Some(Spread { over, each: count })) => {
+            let dealt = count.map_or("one by one".to_owned(), |count| format!("{count} to each"));
+            let over = over.name();
+            format!("of {} there, {dealt} over every {over}", part.names(u64::from(each)))
+        }
+    }
+}
+
+/// The cpus of a rank: which of those that its host may use, counted from 0.
 fn nth(local: u32, each: u32) -> String {
     let first = u64::from(local) * u64::from(each);
     match each {

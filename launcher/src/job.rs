@@ -10,9 +10,10 @@ use bootstrap::Rank;
 use bootstrap::trace::VARIABLE;
 use bootstrap::trace::far::KEY_VARIABLE;
 use spawner_pmi::launch::{Call, System};
-use supervisor::plan::{JobPlan, Map, OutputPlan, Reach, StdinTo};
+use supervisor::plan::{Binding, JobPlan, Map, OutputPlan, Reach, StdinTo};
 
 use crate::command_line::CommandLine;
+use crate::cpus::Bound;
 use crate::environment::{self, Forwarded};
 use crate::failure::Failure;
 use crate::flags::Flags;
@@ -42,6 +43,8 @@ pub struct Job {
     pub forwarded: Forwarded,
     /// Whether ranks on other hosts would get `-E` names only.
     pub env_listed: bool,
+    /// Which rank is bound to which cores of this host, where only it has ranks.
+    pub picture: Vec<String>,
     /// Who named the hosts; none: nobody, so the job is on this host.
     pub host_source: Option<String>,
     /// Who gathers traces of the other launcher's ranks, if those are wanted.
@@ -81,6 +84,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     } else {
         let mut reach = reach::reach(&checked.values, chosen.map.hosts.len())?;
         (reach.ssh.stage, reach.ssh.keep) = (flags.stage, flags.keep);
+        reach.directory = reach.directory.filter(|_| flags.wdir.is_none());
         Reach { start_timeout: flags.start_timeout, ..reach }
     };
     let here = std::env::current_dir().map_err(Failure::WorkingDirectory)?;
@@ -90,12 +94,14 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         warnings.push(plain_warning(&line.command, ranks));
     }
     let level = flags.level();
-    let forwarded = environment::forwarded(&flags.env, environment);
-    let cpus = match chosen.map.is_here_only() && spawner == Spawner::Ssh {
-        true => cpus::bind(flags.cpus.unwrap_or(0), ranks)?,
+    let forwarded = environment::forwarded(flags.asked(), environment);
+    let binding = cpus::wanted(flags)?;
+    let bound = match chosen.map.is_here_only() && spawner == Spawner::Ssh {
+        true => cpus::bind(&binding, flags, ranks)?,
         // Each host's agent knows which cpus it may use.
-        false => Vec::new(),
+        false => Bound::default(),
     };
+    let has_ranks = spawner != Spawner::Ssh || chosen.map.hosts.iter().any(|host| host.here);
     let plan = JobPlan {
         job_id: job_id(&host),
         size: ranks,
@@ -106,10 +112,10 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         argv: command.argv.clone(),
         env: environment::of_ranks(environment, spawner, level),
         env_for_hosts: environment::for_hosts(environment, &forwarded, spawner, level),
-        directory: working_directory(&here, flags.wdir.as_deref())?,
-        cpus_per_rank: flags.cpus.unwrap_or(0),
+        directory: working_directory(&here, flags.wdir.as_deref(), has_ranks)?,
+        binding,
         reach,
-        cpus,
+        cpus: bound.sets,
         stdin: flags.stdin,
         output: OutputPlan {
             tag: flags.tag_output,
@@ -123,7 +129,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         trace: None,
         verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
     };
-    let (host_source, env_listed) = (chosen.source, !flags.env.is_empty());
+    let (host_source, env_listed) = (chosen.source, !flags.asked().is_empty());
     let mut job = Job {
         plan,
         ranks,
@@ -133,6 +139,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         command,
         forwarded,
         env_listed,
+        picture: bound.picture,
         host_source,
         gather: None,
         trace_memory: checked.values.size("GASNET_TRACE_MEMORY"),
@@ -192,7 +199,7 @@ fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), F
     plan.program_word = 0;
     plan.foreign = true;
     plan.conduit_program = false;
-    plan.cpus_per_rank = 0;
+    plan.binding = Binding::cpus(0);
     plan.output.tag = false;
     // What the other launcher is told to do with its input.
     plan.stdin = match flags.stdin {
@@ -212,10 +219,12 @@ fn plain_warning(words: &[OsString], ranks: u32) -> String {
     )
 }
 
-fn working_directory(here: &Path, wdir: Option<&Path>) -> Result<PathBuf, Failure> {
+/// The directory of the ranks. When this host has none of them, the others look whether it is there.
+fn working_directory(here: &Path, wdir: Option<&Path>, look: bool) -> Result<PathBuf, Failure> {
     let Some(wdir) = wdir else { return Ok(here.to_owned()) };
     let path = here.join(wdir);
     match check_directory(&path) {
+        _ if !look => Ok(path),
         Ok(()) => Ok(path),
         Err(problem) => Err(Failure::Wdir(path, problem)),
     }

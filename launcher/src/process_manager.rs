@@ -8,7 +8,7 @@ use spawner_pmi::launch::{Call, Family, Machine, PMI, Wanted};
 use supervisor::plan::{JobPlan, StageMode, StdinTo};
 
 use crate::environment::Variables;
-use crate::flags::{Flags, MapRule};
+use crate::flags::{BindTo, Flags, MapRule};
 use crate::hosts::list::List;
 use crate::hosts::{self, HostsError};
 use crate::spawner::Spawner;
@@ -83,8 +83,17 @@ pub fn call(
         ranks: plan.size,
         hosts: flags.host_count.map(|hosts| hosts.min(plan.size)),
         host_list: &list,
+        ranks_per_host: flags.ranks_per_host,
         cyclic: matches!(flags.map, MapRule::Cyclic),
-        cpus: flags.cpus,
+        cpus: flags.cpus.or((flags.bind_to == Some(BindTo::None)).then_some(0)),
+        bind_to: match flags.bind_to {
+            Some(BindTo::Core) => Some((0, "--bind-to core")),
+            Some(BindTo::Socket) => Some((1, "--bind-to socket")),
+            Some(BindTo::Numa) => Some((2, "--bind-to numa")),
+            Some(BindTo::None) | None => None,
+        },
+        oversubscribe: flags.oversubscribe,
+        report_bindings: flags.report_bindings,
         stdin: match flags.stdin {
             StdinTo::Rank(rank) if rank.0 == 0 => None,
             StdinTo::Rank(rank) => Some(rank.to_string()),
@@ -124,6 +133,13 @@ fn refuse(flags: &Flags, spawner: Spawner) -> Result<(), ProcessManagerError> {
         (
             matches!(flags.map, MapRule::File(_)),
             "--map FILE",
+            "Use its own option for that in the template",
+        ),
+        (flags.map == MapRule::Slots, "--map slots", "Use its own option for that in the template"),
+        (flags.place.is_some(), "--place", "Use its own option for that in the template"),
+        (
+            flags.no_oversubscribe,
+            "--no-oversubscribe",
             "Use its own option for that in the template",
         ),
     ];

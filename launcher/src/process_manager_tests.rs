@@ -56,6 +56,9 @@ fn our_options_become_words() {
             "mpiexec.hydra|-n|4|-hosts|n1,n2|-prepend-rank|/bin/prog|a b",
         ),
         (&["--stdin", "none"], "mpiexec.hydra|-n|4|/bin/prog|a b"),
+        (&["--ranks-per-host", "3"], "mpiexec.hydra|-n|4|-ppn|3|/bin/prog|a b"),
+        (&["--bind-to", "socket"], "mpiexec.hydra|-n|4|-bind-to|socket|/bin/prog|a b"),
+        (&["--bind-to", "none"], "mpiexec.hydra|-n|4|-bind-to|none|/bin/prog|a b"),
     ] {
         assert_eq!(made(words, &hydra).as_deref(), Ok(line), "{words:?}");
     }
@@ -77,6 +80,11 @@ fn what_only_our_agents_can_do_is_refused() {
         (&["--start-timeout", "3"], "--start-timeout"),
         (&["--stage", "always"], "--stage"),
         (&["--map", "/tmp/file"], "--map FILE"),
+        (&["--map", "slots"], "--map slots"),
+        (&["--place", "socket"], "--place"),
+        (&["--no-oversubscribe"], "--no-oversubscribe"),
+        (&["--oversubscribe"], "--oversubscribe"),
+        (&["--report-bindings"], "--report-bindings"),
         (&["--stdin", "2"], "--stdin 2"),
     ] {
         let error = made(words, &hydra).expect_err(option);

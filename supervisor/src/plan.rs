@@ -8,7 +8,8 @@ use bootstrap::Rank;
 
 pub use spawner_ssh::{HostEntry, Ssh, StageMode};
 
-pub use crate::map::{Map, MapError, Place, cpu_sets};
+pub use crate::binding::{Binding, Part, Spread};
+pub use crate::map::{Map, MapError, Place};
 
 /// Who gets the launcher's standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,10 +61,10 @@ pub struct JobPlan {
     pub directory: PathBuf,
     /// CPU set of each rank on this host (logical numbers), by rank; empty = leave the binding
     /// alone. Of a job with other hosts it is empty: there each host's agent binds by
-    /// `cpus_per_rank`.
+    /// `binding`.
     pub cpus: Vec<Vec<usize>>,
-    /// Cpus that each rank is bound to, by [`cpu_sets`] of its host; 0 = leave the binding alone.
-    pub cpus_per_rank: u32,
+    /// How the ranks of each host use its cpus.
+    pub binding: Binding,
     /// How other hosts are reached.
     pub reach: Reach,
     /// Standard input.

@@ -119,10 +119,18 @@ pub struct Wanted<'a> {
     pub hosts: Option<u32>,
     /// `--hosts` and `--hostfile`: names, and slots where they were said.
     pub host_list: &'a [(String, Option<u32>)],
+    /// `--ranks-per-host`.
+    pub ranks_per_host: Option<u32>,
     /// Whether ranks are dealt to hosts in turn.
     pub cyclic: bool,
     /// `-c`.
     pub cpus: Option<u32>,
+    /// `--bind-to`: core, socket, NUMA node, as the index of the dialect's words, and its name.
+    pub bind_to: Option<(usize, &'static str)>,
+    /// `--oversubscribe`.
+    pub oversubscribe: bool,
+    /// `--report-bindings`.
+    pub report_bindings: bool,
     /// Who gets standard input, when that is not rank 0: `all`, `none` or a rank.
     pub stdin: Option<String>,
     /// `--tag-output`.
@@ -322,6 +330,7 @@ fn layout(
     let mut words = speaker.placement(warnings)?;
     words.extend(speaker.hosts()?);
     words.extend(speaker.binding()?);
+    words.extend(speaker.sharing()?);
     words.extend(speaker.input()?);
     words.extend(speaker.label()?);
     Ok(words)
@@ -359,6 +368,7 @@ impl Speaker<'_> {
         let words = match (self.wanted.cyclic, self.wanted.hosts) {
             (true, _) => self.dialect.cyclic_and_bound,
             (false, Some(_)) => self.dialect.layout_and_bound,
+            (false, None) if self.wanted.ranks_per_host.is_some() => self.dialect.layout_and_bound,
             (false, None) => None,
         };
         Some((words?, cpus))
@@ -372,7 +382,16 @@ impl Speaker<'_> {
             let words = joint.or(self.dialect.cyclic);
             return self.say(words, &[("c", &cpus)], "--map cyclic", "it has no words for that");
         }
-        let Some(hosts) = self.wanted.hosts else { return Ok(Vec::new()) };
+        let per_host = self.wanted.ranks_per_host;
+        let needed = per_host.map(|each| self.wanted.ranks.div_ceil(each.max(1)));
+        let Some(hosts) = self.wanted.hosts.or(needed) else { return Ok(Vec::new()) };
+        if let Some(each) = per_host {
+            let words = joint.or(self.dialect.layout);
+            let [h, k] = [hosts, each].map(|number| number.to_string());
+            let (option, values) =
+                (format!("--ranks-per-host {each}"), [("h", &*h), ("k", &*k), ("c", &*cpus)]);
+            return self.say(words, &values, &option, "it has no words for that");
+        }
         let Some(words) = joint.or(self.dialect.layout) else {
             warnings.push(format!(
                 "-N {hosts}: no words for it are known for {}; the layout is the launcher's own",
@@ -400,7 +419,10 @@ impl Speaker<'_> {
 
     fn binding(&self) -> Result<Vec<OsString>, PlanError> {
         match self.wanted.cpus {
-            None => Ok(Vec::new()),
+            None => self.wanted.bind_to.map_or(Ok(Vec::new()), |(at, option)| {
+                let words = self.dialect.bound_to.and_then(|words| words.get(at).copied());
+                self.say(words, &[], option, "it has no words for that")
+            }),
             Some(0) => Ok(fill(self.dialect.unbound, &[])),
             Some(_) if self.joint().is_some() => Ok(Vec::new()),
             Some(cpus) => {
@@ -409,6 +431,18 @@ impl Speaker<'_> {
                 self.say(self.dialect.bound, &values, &format!("-c {cpus}"), why)
             }
         }
+    }
+
+    fn sharing(&self) -> Result<Vec<OsString>, PlanError> {
+        let mut words = Vec::new();
+        let rows = [
+            (self.wanted.oversubscribe, self.dialect.oversubscribe, "--oversubscribe"),
+            (self.wanted.report_bindings, self.dialect.report, "--report-bindings"),
+        ];
+        for (_, said, option) in rows.into_iter().filter(|(wanted, ..)| *wanted) {
+            words.extend(self.say(said, &[], option, "it has no words for that")?);
+        }
+        Ok(words)
     }
 
     fn input(&self) -> Result<Vec<OsString>, PlanError> {

@@ -72,7 +72,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
     }
     let staged = begin_staging(&mut staging, &mut plan);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
-    let (share, bound) = share_of(&words, index, host_of);
+    let (share, bound) = share_of(&words, &own.name, index, host_of, &mut parent);
     plan.trace = memory_of(&words, &share, &mut parent);
     let boot = BootstrapServer::node(&poller, share, Vec::new())
         .map_err(|error| other(error.to_string()))?;

@@ -12,9 +12,9 @@ use settings::deadlines::tree::{HEARTBEAT, SETUP, START};
 
 use super::parent::Parent;
 use crate::agent::host_ranks::HostRanks;
-use crate::agent::processes::allowed_cpus;
+use crate::binding::{Topology, picture};
 use crate::event_loop::{OsError, cannot};
-use crate::plan::{HostEntry, JobPlan, Map, StdinTo, cpu_sets};
+use crate::plan::{HostEntry, JobPlan, Map, StdinTo};
 use crate::stage::{Digest, Host, Staging};
 use crate::trace::Memory;
 use crate::tree::message::{Common, Down, Member, Up};
@@ -152,24 +152,32 @@ pub(super) fn memory_of(common: &Common, share: &HostRanks, parent: &mut Parent)
     made.ok()
 }
 
-/// This host's part, and whether it can be bound to CPUs.
+/// This host's part, and whether it can be bound to CPUs. A picture of that, if one is wanted, goes
+/// to the parent.
 pub(super) fn share_of(
     common: &Common,
+    name: &str,
     index: u32,
     host_of: Vec<HostId>,
+    parent: &mut Parent,
 ) -> (HostRanks, Result<(), Failure>) {
     let mut share = HostRanks::of_host(index, common.hosts, host_of, Vec::new());
-    let (each, count) = (common.cpus_per_rank, share.count());
-    if each == 0 {
+    let binding = &common.binding;
+    if binding.is_idle() {
         return (share, Ok(()));
     }
-    let allowed = allowed_cpus().unwrap_or_default();
-    let bound = cpu_sets(&allowed, each, count).map(|sets| share.cpus = sets).ok_or_else(|| {
-        let (needed, have) = (u64::from(each) * u64::from(count), allowed.len());
-        let seen = format!("-c {each}: {count} ranks need {needed} CPUs, this host has {have}");
-        Failure::new(Class::Program, seen)
+    let bound = Topology::of_this_host().and_then(|host| {
+        share.cpus = binding.sets(&host, share.count())?;
+        if binding.report {
+            let ranks = share.ranks.iter().map(|rank| rank.0).zip(&share.cpus);
+            let ranks: Vec<_> = ranks.map(|(rank, cpus)| (rank, cpus.as_slice())).collect();
+            for line in picture(&host, &ranks) {
+                parent.send(&Up::Say(format!("host {name}, {line}")));
+            }
+        }
+        Ok(())
     });
-    (share, bound)
+    (share, bound.map_err(|error| Failure::new(Class::Cpus, error.to_string())))
 }
 
 #[cfg(test)]

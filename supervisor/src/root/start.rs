@@ -25,7 +25,7 @@ pub(super) fn common(plan: &JobPlan) -> Common {
         program: plan.program.clone().into(),
         argv: plan.argv.clone(),
         program_word: u32::try_from(plan.program_word).unwrap_or(0),
-        cpus_per_rank: plan.cpus_per_rank,
+        binding: plan.binding,
         stdin: match plan.stdin {
             StdinTo::None => None,
             StdinTo::All => Some(None),

@@ -15,6 +15,7 @@ use super::frames::Lane;
 use super::hosts::HostStatus;
 use crate::agent::local_ranks::CpuSample;
 use crate::agent::machine::{Command, RankEvent};
+use crate::binding::Binding;
 use crate::doctor::finding::Finding;
 use crate::event_loop::Which;
 use crate::plan::{HostEntry, Reach};
@@ -37,7 +38,7 @@ pub(crate) struct Common {
     pub(crate) staged: Option<Offer>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) directory: OsString,
-    pub(crate) cpus_per_rank: u32,
+    pub(crate) binding: Binding,
     /// Which ranks read the launcher's standard input: nobody, one, all.
     pub(crate) stdin: Option<Option<u32>>,
     pub(crate) exit_bound_ms: u64,
@@ -275,7 +276,7 @@ mod tests {
             staged: None,
             env: vec![("A".into(), "B".into())],
             directory: "/".into(),
-            cpus_per_rank: 0,
+            binding: Binding::cpus(0),
             stdin: Some(Some(0)),
             exit_bound_ms: 6000,
             conduit_program: true,

@@ -141,6 +141,52 @@ fn ranks_are_bound_on_their_own_host() {
         bed.launch(&[], &["-n", "2", "-c", "100000", "--hosts", "n1,n2", "sh", "-c", show]);
     assert_eq!(outcome.code(), 125, "{}", outcome.err());
     assert!(outcome.err().contains("100000") && outcome.err().contains("n1"), "{}", outcome.err());
+    // What to try is about cpus, not about the program.
+    let err = outcome.err();
+    assert!(err.contains("ask for less with -c") && !err.contains("in the same place"), "{err}");
+    bed.assert_clean();
+}
+
+#[test]
+fn ranks_are_bound_to_cores_and_every_host_shows_it() {
+    let Some(bed) = Bed::new("bindings on several hosts") else { return };
+    let show = "echo $GASNETRUN_RANK $(sed -n 's/^Cpus_allowed_list:\\s*//p' /proc/self/status)";
+    let words = ["-np", "2", "-host", "n1,n2", "--bind-to", "core", "--report-bindings"];
+    let outcome = bed.launch(&[], &[&words[..], &["sh", "-c", show]].concat());
+    outcome.expect(0);
+    let lines = sorted(&outcome);
+    let cpus: Vec<_> = lines.iter().filter_map(|line| line.split(' ').nth(1)).collect();
+    assert!(cpus.len() == 2 && cpus[0] == cpus[1], "{lines:?}");
+    for (host, rank) in [("n1", 0), ("n2", 1)] {
+        let picture = format!("host {host}, socket 0: [{rank}]");
+        assert!(outcome.err().contains(&picture), "{}", outcome.err());
+    }
+    for (words, seen) in [
+        (&["--bind-to", "core", "-c", "9999"][..], "1 rank needs 9999 cores"),
+        (&["-n", "9999", "--no-oversubscribe"], "ranks, but"),
+    ] {
+        let all = [&["-n", "2", "--hosts", "n1,n2"][..], words, &["true"]].concat();
+        let outcome = bed.launch(&[], &all);
+        assert_eq!(outcome.code(), 125, "{}", outcome.err());
+        assert!(outcome.err().contains(seen), "{words:?}: {}", outcome.err());
+    }
+    bed.assert_clean();
+}
+
+#[test]
+fn the_working_directory_is_that_of_the_hosts() {
+    let Some(bed) = Bed::new("working directory on other hosts") else { return };
+    let pwd = ["sh", "-c", "pwd"];
+    let words = ["-n", "2", "-host", "n1,n2", "-wdir", "/proc/self", "-genv", "A", "1,2"];
+    let outcome = bed.launch(&["GASNET_SSH_REMOTE_PATH=/"], &[&words[..], &pwd].concat());
+    outcome.expect(0);
+    assert!(outcome.out().lines().all(|line| line.starts_with("/proc/")), "{}", outcome.out());
+    // Where this host has no rank, the others look for it.
+    let words = ["-n", "1", "-host", "n1", "--wdir", "/not/there"];
+    let outcome = bed.launch(&[], &[&words[..], &pwd].concat());
+    assert_eq!(outcome.code(), 125, "{}", outcome.err());
+    let err = outcome.err();
+    assert!(err.contains("/not/there") && err.contains("n1") && err.contains("--wdir"), "{err}");
     bed.assert_clean();
 }
 
