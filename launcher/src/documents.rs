@@ -151,6 +151,18 @@ starts.
 Without a GASNet program among the words, P copies of the plain program are started after a warning,
 which GASNET_QUIET=1 silences. A plain program may exit with status 0 at any time.
 
+# SEVERAL PROGRAMS
+Programs with a word : between them are one job:
+
+    gasnetrun_ibv -n 2 ./a x : -n 6 -x A=b ./b y
+
+Ranks are numbered through: 0 and 1 run ./a, 2 to 7 run ./b. Each program has -n and may have --env
+(-x, -env) and --wdir of its own; all other options stand in front of the first program and are for
+the whole job. -t, --report and messages name the program of a rank, and hosts are sent what their
+ranks run. GASNet programs of one job must make the same collective calls. A colon is an argument
+where options were ended by --, so only the last program can have one: ... -- ./b : y. Hydra, Open
+MPI and PRRTE are called with colons too; through other launchers such a job is refused.
+
 # HOSTS
 The first of these that is set and not empty names the hosts; without any the job is on this host:
 

@@ -38,6 +38,7 @@ pub fn text(job: &Job) -> String {
     let plan = &job.plan;
     let mut facts: Vec<(&str, String)> = Vec::new();
     match job.command.program {
+        _ if !job.parts.is_empty() => facts.extend(parts(job)),
         Some(index) => {
             facts.push(("program", words([&job.command.argv[index]])));
             if index > 0 {
@@ -53,8 +54,10 @@ pub fn text(job: &Job) -> String {
             facts.push(("kind", "plain program".to_owned()));
         }
     }
-    facts.push(("execute", quoted(plan.program.as_os_str())));
-    facts.push(("arguments", words(plan.argv.get(1..).unwrap_or_default())));
+    if job.parts.is_empty() || job.process_manager.is_some() {
+        facts.push(("execute", quoted(plan.program.as_os_str())));
+        facts.push(("arguments", words(plan.argv.get(1..).unwrap_or_default())));
+    }
     facts.push(("directory", quoted(plan.directory.as_os_str())));
     match &job.process_manager {
         Some(call) => process_manager(job, call, &mut facts),
@@ -86,6 +89,31 @@ pub fn text(job: &Job) -> String {
         let _ = writeln!(text, "{:<12} host {host}, cpus {set}", format!("rank {rank}"));
     }
     text
+}
+
+/// Several programs: the ranks, files and words of each.
+fn parts(job: &Job) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    for part in &job.parts {
+        let command = &part.command;
+        facts.push(("program", format!("{} ({})", words([part.name()]), part.span())));
+        match command.program {
+            Some(index) if index > 0 => facts.push(("  wrapper", words(&command.argv[..index]))),
+            Some(_) => {}
+            None => facts.push(("  kind", "plain program".to_owned())),
+        }
+        facts.push(("  execute", quoted(command.executable.as_os_str())));
+        facts.push(("  arguments", words(command.argv.get(1..).unwrap_or_default())));
+        if let Some(directory) = &part.directory {
+            facts.push(("  directory", quoted(directory.as_os_str())));
+        }
+        if !part.env.is_empty() {
+            let set =
+                part.env.iter().map(|(name, value)| format!("{}={}", quoted(name), quoted(value)));
+            facts.push(("  variables", set.collect::<Vec<_>>().join(" ")));
+        }
+    }
+    facts
 }
 
 /// What a rank is bound to on a host whose agent is not asked yet.

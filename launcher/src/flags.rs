@@ -60,12 +60,13 @@ pub enum BindTo {
 ///
 /// Options end at the first word that is no option, or at --. That word is the program, or a
 /// command that runs it (env, numactl, valgrind ...); it and everything after it reach the ranks
-/// untouched. Of a repeated option the last value counts.
+/// untouched. Of a repeated option the last value counts. A word : behind a program begins another
+/// one of the same job, with options of its own: -n 2 ./a x : -n 6 ./b y.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "gasnetrun_ibv",
     version,
-    override_usage = "gasnetrun_ibv -n P [options] [--] [wrapper ...] program [arguments ...]",
+    override_usage = "gasnetrun_ibv -n P [options] [--] [wrapper ...] program [arguments ...] [: -n P program ...]",
     args_override_self = true,
     disable_help_subcommand = true,
     max_term_width = 100
@@ -163,9 +164,14 @@ pub struct Flags {
     /// repeated)
     ///
     /// As -E, but a value may have commas, and a NAME that ends with * stands for all variables that
-    /// begin so. What is set here counts more than what -E sets.
+    /// begin so. What is set here counts more than what -E sets. In a job of several programs it is
+    /// set for the ranks of its own program only.
     #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, help_heading = "Job options")]
     pub env: Vec<OsString>,
+
+    /// The same for the ranks of all programs of the job
+    #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, help_heading = "Job options")]
+    pub env_all: Vec<OsString>,
 
     /// How ranks are started: ssh, mpi or pmi; overrides GASNET_IBV_SPAWNER; also -spawner=NAME
     ///
@@ -290,10 +296,10 @@ pub fn command() -> clap::Command {
 }
 
 impl Flags {
-    /// What is said about the ranks' environment.
+    /// What is said about the environment of all ranks.
     #[must_use]
     pub fn asked(&self) -> Asked<'_> {
-        Asked { lists: &self.env_lists, each: &self.env }
+        Asked { lists: &self.env_lists, each: &self.env_all }
     }
 
     /// Verbosity with what -t and -k imply.

@@ -18,6 +18,7 @@ use crate::environment::{self, Forwarded};
 use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::hosts::Chosen;
+use crate::parts::{self, Found};
 use crate::program::{Command, Places, check_directory};
 use crate::slurm::{self, StepNote};
 use crate::spawner::{self, Spawner};
@@ -39,6 +40,8 @@ pub struct Job {
     pub step: Option<Rc<StepNote>>,
     /// The program behind `plan.program`.
     pub command: Command,
+    /// The programs of a job with several, the first among them.
+    pub parts: Vec<Found>,
     /// The `-E` list.
     pub forwarded: Forwarded,
     /// Whether ranks on other hosts would get `-E` names only.
@@ -89,8 +92,10 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     };
     let here = std::env::current_dir().map_err(Failure::WorkingDirectory)?;
     let path = environment.get("PATH").map(OsStr::to_owned);
-    let command = Places { directory: here.clone(), path }.resolve(&line.command, spawner)?;
-    if command.program.is_none() && !checked.values.bool("GASNET_QUIET") {
+    let places = Places { directory: here.clone(), path };
+    let command = places.resolve(&line.command, spawner)?;
+    let quiet = checked.values.bool("GASNET_QUIET");
+    if line.parts.is_empty() && command.program.is_none() && !quiet {
         warnings.push(plain_warning(&line.command, ranks));
     }
     let level = flags.level();
@@ -101,15 +106,24 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         // Each host's agent knows which cpus it may use.
         false => Bound::default(),
     };
+    let parts = parts::resolve(&line.parts, &places, spawner)?;
+    for (part, found) in line.parts.iter().zip(&parts).filter(|_| !quiet) {
+        if found.command.program.is_none() {
+            warnings.push(plain_warning(&part.command, part.ranks));
+        }
+    }
     let has_ranks = spawner != Spawner::Ssh || chosen.map.hosts.iter().any(|host| host.here);
+    let here_has = |rank| spawner != Spawner::Ssh || chosen.map.is_here(rank);
+    let programs = parts::programs(&parts, here_has)?;
     let plan = JobPlan {
         job_id: job_id(&host),
-        size: ranks,
         map: chosen.map,
+        size: ranks,
         host,
         program: command.executable.clone(),
         program_word: command.program.unwrap_or(0),
         argv: command.argv.clone(),
+        programs,
         env: environment::of_ranks(environment, spawner, level),
         env_for_hosts: environment::for_hosts(environment, &forwarded, spawner, level),
         directory: working_directory(&here, flags.wdir.as_deref(), has_ranks)?,
@@ -124,7 +138,8 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         },
         timeout: flags.timeout,
         exit_bound: checked.exit_bound,
-        conduit_program: command.program.is_some(),
+        conduit_program: command.program.is_some()
+            || parts.iter().any(|part| part.command.program.is_some()),
         foreign: false,
         trace: None,
         verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
@@ -137,6 +152,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         process_manager: None,
         step: None,
         command,
+        parts,
         forwarded,
         env_listed,
         picture: bound.picture,
@@ -197,6 +213,7 @@ fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), F
     plan.program.clone_from(&call.program);
     plan.argv.clone_from(&call.argv);
     plan.program_word = 0;
+    plan.programs.clear();
     plan.foreign = true;
     plan.conduit_program = false;
     plan.binding = Binding::cpus(0);

@@ -25,6 +25,7 @@ pub mod hosts;
 pub mod ident;
 pub mod job;
 pub mod normalise;
+pub mod parts;
 pub mod process_manager;
 pub mod program;
 pub mod progress;

@@ -158,7 +158,7 @@ fn finish(
 ) -> Result<u8, Failure> {
     let text = match &job.process_manager {
         Some(call) => summary::of_engine(outcome, call),
-        None => summary::text(outcome, level, job.plan.conduit_program),
+        None => summary::text(outcome, level, job.plan.conduit_program, &job.parts),
     };
     if let Some(text) = text {
         say!(INFO, NAME, "{text}");
@@ -209,7 +209,13 @@ fn explain(line: &CommandLine, job: &Job) {
         "{} {} of {} on {}, spawner {}, job {}",
         job.ranks,
         if job.ranks == 1 { "rank" } else { "ranks" },
-        dry_run::quoted(job.command.executable.as_os_str()),
+        match job.parts.as_slice() {
+            [] => dry_run::quoted(job.command.executable.as_os_str()),
+            parts => {
+                let names = parts.iter().map(|part| dry_run::quoted(part.name()));
+                names.collect::<Vec<_>>().join(", ")
+            }
+        },
         places(job),
         job.spawner.name(),
         plan.job_id

@@ -28,6 +28,8 @@ pub struct Line {
     pub options: Vec<OsString>,
     /// Program and arguments, untouched.
     pub command: Vec<OsString>,
+    /// Whether options were ended by `--`: then a colon in `command` is an argument.
+    pub ended: bool,
 }
 
 /// What cannot be cut.
@@ -93,7 +95,10 @@ impl Spellings {
                 continue;
             }
             let known = match word.as_bytes() {
-                b"--" => break,
+                b"--" => {
+                    line.ended = true;
+                    break;
+                }
                 b"-spawner" | b"--spawner" => return Err(spawner_value(words.peek())),
                 [b'-', rest @ ..] if rest.starts_with(b"spawner=") => {
                     vec![OsString::from_vec([b"--", rest].concat())]

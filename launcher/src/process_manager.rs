@@ -4,8 +4,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use spawner_pmi::launch::{Call, Family, Machine, PMI, Wanted};
-use supervisor::plan::{JobPlan, StageMode, StdinTo};
+use spawner_pmi::launch::{Call, Family, Machine, PMI, Part, Wanted};
+use supervisor::plan::{JobPlan, Program, StageMode, StdinTo};
 
 use crate::environment::Variables;
 use crate::flags::{BindTo, Flags, MapRule};
@@ -79,6 +79,16 @@ pub fn call(
     let (text, file) = (flags.hosts.as_deref(), flags.hostfile.as_deref());
     let List { hosts, notes } = hosts::all(text, file, &plan.host, |_| None)?.unwrap_or_default();
     let list: Vec<_> = hosts.iter().map(|host| (host.to_string(), host.slots)).collect();
+    let ranks_of = |at: usize, first: u32| {
+        plan.programs.get(at + 1).map_or(plan.size, |next| next.first) - first
+    };
+    let part = |(at, program): (usize, &Program)| Part {
+        ranks: ranks_of(at, program.first),
+        argv: program.argv.clone(),
+        environment: program.env.clone(),
+        directory: program.directory.clone(),
+    };
+    let parts: Vec<Part> = plan.programs.iter().enumerate().map(part).collect();
     let wanted = Wanted {
         ranks: plan.size,
         hosts: flags.host_count.map(|hosts| hosts.min(plan.size)),
@@ -109,6 +119,7 @@ pub fn call(
         verbose: flags.level() >= 1,
         program: plan.program.as_os_str(),
         arguments: plan.argv.get(1..).unwrap_or_default(),
+        parts: &parts,
         environment: &plan.env_for_hosts,
         secrets: &[bootstrap::trace::far::KEY_VARIABLE],
         host_file: host_file(flags, machine),

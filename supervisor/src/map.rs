@@ -110,6 +110,13 @@ impl Map {
         matches!(self.hosts.as_slice(), [host] if host.here)
     }
 
+    /// Whether a rank is on the launching host.
+    #[must_use]
+    pub fn is_here(&self, rank: u32) -> bool {
+        let host = self.host_of.get(rank as usize).and_then(|host| self.hosts.get(*host as usize));
+        host.is_some_and(|host| host.here)
+    }
+
     /// Number of ranks of each host, by host.
     #[must_use]
     pub fn shares(&self) -> Vec<u32> {

@@ -16,8 +16,8 @@ const ALLOCATION: &str =
     "it asks for an allocation; give it to salloc or sbatch, and start gasnetrun_ibv in there";
 const WRAPPER: &str =
     "put a script in front of the program, which finds its rank in GASNETRUN_RANK";
-const PARTS: &str = "a job has one program here; start a script that chooses by GASNETRUN_RANK: \
-                     sh -c 'case $GASNETRUN_RANK in 0) exec ./a;; *) exec ./b;; esac'";
+const PARTS: &str =
+    "write the programs behind each other on the command line: -n 2 ./a x : -n 6 ./b y";
 
 /// In the order of who has them.
 pub const REFUSED: &[Refused] = &[

@@ -163,16 +163,14 @@ pub const ALIASES: &[Alias] = &[
         Words(&["--no-oversubscribe"]),
     ),
     row(&["-x"], &[OpenMpi, Prun], &["NAME[=VALUE]"], "--env NAME[=VALUE]", Option("--env")),
-    Alias {
-        note: "for all ranks",
-        ..row(
-            &["-genv", "-env", "--genv"],
-            &[Hydra],
-            &["NAME", "VALUE"],
-            "--env NAME=VALUE",
-            Made(values::variable),
-        )
-    },
+    row(
+        &["-genv", "--genv"],
+        &[Hydra],
+        &["NAME", "VALUE"],
+        "--env-all NAME=VALUE",
+        Made(values::variable_of_all),
+    ),
+    row(&["-env"], &[Hydra], &["NAME", "VALUE"], "--env NAME=VALUE", Made(values::variable)),
     row(&["-genvlist", "-envlist", "--genvlist"], &[Hydra], &["LIST"], "-E LIST", Option("-E")),
     row(&["-genvall", "-envall", "--genvall"], &[Hydra], &[], "-E ALL", Words(&["-E=ALL"])),
     Alias {

@@ -24,13 +24,22 @@ pub(super) fn nodelist(values: &[OsString]) -> Made {
     Ok(vec![OsString::from_vec([b"--hosts=", list.as_bytes()].concat())])
 }
 
-/// `-genv NAME VALUE`.
+/// `-env NAME VALUE`.
 pub(super) fn variable(values: &[OsString]) -> Made {
+    assigned(b"--env=", values)
+}
+
+/// `-genv NAME VALUE`.
+pub(super) fn variable_of_all(values: &[OsString]) -> Made {
+    assigned(b"--env-all=", values)
+}
+
+fn assigned(option: &[u8], values: &[OsString]) -> Made {
     let [name, value] = values else { return Err("write NAME VALUE".to_owned()) };
     if name.as_bytes().contains(&b'=') {
         return Err("write a blank between NAME and VALUE, or use --env NAME=VALUE".to_owned());
     }
-    Ok(vec![OsString::from_vec([b"--env=", name.as_bytes(), b"=", value.as_bytes()].concat())])
+    Ok(vec![OsString::from_vec([option, name.as_bytes(), b"=", value.as_bytes()].concat())])
 }
 
 const MAP_BY: &str = "write slot, node, socket, numa, core or ppr:N:node, ppr:N:socket ..., as in --map-by socket; \

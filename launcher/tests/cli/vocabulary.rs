@@ -154,3 +154,50 @@ fn a_working_directory_that_only_other_hosts_have() {
     assert!(seen.out.contains("directory    /only/there\n"), "{}", seen.out);
     assert!(!seen.out.contains("/elsewhere"), "{}", seen.out);
 }
+
+#[test]
+fn several_programs_have_their_own_ranks_variables_and_directories() {
+    let show = "echo $GASNETRUN_RANK/$GASNETRUN_SIZE $GASNETRUN_LOCAL_RANK $A $B $PWD $1";
+    let first =
+        ["-n", "1", "-genv", "B", "2", "-x", "A=1", "--wdir", "/", "sh", "-c", show, "x", "y:z"];
+    let second = [":", "-np", "2", "-env", "A", "3", "sh", "-c", "cd /usr; eval \"$0\"", show];
+    let third = [":", "-n", "1", "-wdir", "/usr", "--", "sh", "-c", show, "x", ":"];
+    let words = [&first[..], &second, &third].concat();
+    assert_eq!(
+        lines(&words),
+        ["0/4 0 1 2 / y:z", "1/4 1 3 2 /usr", "2/4 2 3 2 /usr", "3/4 3 2 /usr :"]
+    );
+    // Behind -- a colon is an argument.
+    assert_eq!(lines(&["-n", "1", "--", "sh", "-c", "echo $1", "x", ":", "-n", "1"]), [":"]);
+}
+
+#[test]
+fn a_dry_run_shows_every_program() {
+    let room = Room::new();
+    let words = [
+        "-t",
+        "-n",
+        "2",
+        "-x",
+        "A=b c",
+        "prog_real",
+        "x",
+        ":",
+        "-n",
+        "1",
+        "-wdir",
+        "/",
+        "env",
+        "prog_real",
+    ];
+    let seen = room.run(&mut room.launcher(&words));
+    assert_eq!(seen.code, Some(0), "{}", seen.err);
+    let env = crate::room::tool("env");
+    let expected = format!(
+        "program      $DIR/prog_real (ranks 0 to 1)\n  execute    $DIR/prog_real\n  arguments  x\n  variables  A='b c'\n\
+         program      $DIR/prog_real (rank 2)\n  wrapper    {env}\n  execute    {env}\n  arguments  $DIR/prog_real\n  \
+         directory  /\ndirectory    $DIR\n"
+    );
+    assert!(seen.out.starts_with(&expected), "{}", seen.out);
+    assert!(seen.out.contains("rank 2       host $HOST"), "{}", seen.out);
+}

@@ -65,6 +65,8 @@ pub struct Dialect {
     /// Words for a script `{s}` that the launcher runs on its own host before the ranks, with their
     /// job's variables, and how such an option begins, which a template may hold already.
     pub before: Option<(Words, &'static str)>,
+    /// Whether several programs are told apart by colons, with `-n` for each.
+    pub colons: bool,
     /// Words for more messages.
     pub verbose: Words,
     /// Words for labels in front of lines.
@@ -104,6 +106,7 @@ const fn row(
         layout_and_bound: None,
         cyclic_and_bound: None,
         before: None,
+        colons: false,
         verbose: &["-v"],
         label: None,
         stdin: None,
@@ -148,6 +151,7 @@ pub const DIALECTS: &[Dialect] = &[
         report: Some(&["--display", "bind"]),
         label: Some(&["--tag-output"]),
         stdin: Some(&["--stdin", "{i}"]),
+        colons: true,
         ..row("prrte", "PRRTE", Each("-x"), &["prterun"], &["PRRTE", "PRTE)", "prterun ("])
     },
     Dialect {
@@ -164,6 +168,7 @@ pub const DIALECTS: &[Dialect] = &[
         cyclic_and_bound: Some(&["-map-by", "node:PE={c}"]),
         label: Some(&["--tag-output"]),
         stdin: Some(&["--stdin", "{i}"]),
+        colons: true,
         codes: "mpirun returns the code of the rank that failed first",
         ..row(
             "openmpi",
@@ -248,6 +253,7 @@ pub const DIALECTS: &[Dialect] = &[
         bound_to: Some([&["-bind-to", "core"], &["-bind-to", "socket"], &["-bind-to", "numa"]]),
         bound: Some(&["-bind-to", "hwthread:{c}"]),
         label: Some(&["-prepend-rank"]),
+        colons: true,
         codes: "mpiexec combines the codes of all ranks bit by bit, and shows the bare number of a signal (9, 11, 15)",
         ..row(
             "hydra",

@@ -144,6 +144,8 @@ pub struct Wanted<'a> {
     pub program: &'a OsStr,
     /// Its arguments.
     pub arguments: &'a [OsString],
+    /// The programs of a job with several, the first among them; else empty.
+    pub parts: &'a [Part],
     /// Variables that must reach the ranks, sorted by name.
     pub environment: &'a [(OsString, OsString)],
     /// Those of them whose values no command line may have, because other users can read it.
@@ -154,6 +156,40 @@ pub struct Wanted<'a> {
     pub before: Option<PathBuf>,
     /// Working directory.
     pub directory: &'a Path,
+}
+
+/// One of several programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Ranks.
+    pub ranks: u32,
+    /// Program and arguments.
+    pub argv: Vec<OsString>,
+    /// Variables of its own.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Working directory of its own.
+    pub directory: Option<OsString>,
+}
+
+impl Part {
+    /// Its words: what is its own is set by `env`, which all launchers pass on.
+    fn words(&self) -> Vec<OsString> {
+        let mut words = Vec::new();
+        if self.directory.is_some() || !self.environment.is_empty() {
+            words.push("env".into());
+        }
+        if let Some(directory) = &self.directory {
+            words.extend(["-C".into(), directory.clone()]);
+        }
+        words.extend(self.environment.iter().map(|(name, value)| {
+            let mut word = name.clone();
+            word.push("=");
+            word.push(value);
+            word
+        }));
+        words.extend(self.argv.iter().cloned());
+        words
+    }
 }
 
 /// The call of a launcher.
@@ -197,18 +233,25 @@ pub fn plan(
     {
         layout.extend(fill(words, &[("s", &script.display().to_string())]));
     }
+    let first = wanted.parts.first();
+    let words = first.map(Part::words);
+    let (program_word, arguments) = match words.as_deref().and_then(<[_]>::split_first) {
+        Some((program, arguments)) => (program.clone(), arguments.to_vec()),
+        None => (wanted.program.to_owned(), wanted.arguments.to_vec()),
+    };
     let values = Values {
-        ranks: wanted.ranks,
+        ranks: first.map_or(wanted.ranks, |part| part.ranks),
         hosts: wanted.hosts,
         layout,
         environment: environment(dialect, wanted, &template, machine),
-        program: wanted.program.to_owned(),
-        arguments: wanted.arguments.to_vec(),
+        program: program_word,
+        arguments,
         verbose: if wanted.verbose { fill(dialect.verbose, &[]) } else { Vec::new() },
         host_file: wanted.host_file.as_ref().map(|file| file.clone().into()),
         directory: wanted.directory.into(),
     };
-    let argv = template.expand(&values)?;
+    let mut argv = template.expand(&values)?;
+    argv.extend(further(dialect, wanted, &template, &values.environment, &from)?);
     // Behind `env A=B` it is env that is called.
     let first = argv.first().cloned().unwrap_or_default();
     let program = if first == name { program } else { machine.find(&first).ok_or_else(missing)? };
@@ -274,6 +317,31 @@ fn dialect_of(program: &Path, machine: &dyn Machine) -> Result<&'static Dialect,
     let known = |row: &&Dialect| row.name != "unknown";
     let row = asked(&["--version"]).filter(known).or_else(|| asked(&["-h"]));
     Ok(row.unwrap_or_else(|| dialect::of_text("")))
+}
+
+/// The words for all programs but the first.
+fn further(
+    dialect: &'static Dialect,
+    wanted: &Wanted<'_>,
+    template: &Template,
+    environment: &[OsString],
+    from: &str,
+) -> Result<Vec<OsString>, PlanError> {
+    let Some((_, rest)) = wanted.parts.split_first() else { return Ok(Vec::new()) };
+    let speaker = Speaker { dialect, wanted, from };
+    if !dialect.colons {
+        let why = "it takes one program, or names them in a file of its own";
+        return Err(speaker.refuse("a job of several programs", why));
+    }
+    if !template.ends_with_command() {
+        let why = "further programs stand behind %C, which must be the last word of the template";
+        return Err(speaker.refuse("a job of several programs", why));
+    }
+    let words = |part: &Part| {
+        let count = [":".into(), "-n".into(), part.ranks.to_string().into()];
+        count.into_iter().chain(environment.iter().cloned()).chain(part.words()).collect::<Vec<_>>()
+    };
+    Ok(rest.iter().flat_map(words).collect())
 }
 
 /// Words in front of the program that carry the environment.

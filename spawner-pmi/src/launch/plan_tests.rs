@@ -72,6 +72,7 @@ fn wanted<'a>(environment: &'a [(OsString, OsString)], arguments: &'a [OsString]
         verbose: false,
         program: OsStr::new("/bin/prog"),
         arguments,
+        parts: &[],
         environment,
         secrets: &["GASNET_SECRET"],
         host_file: None,
