@@ -194,6 +194,10 @@ pub fn environment(job: &Job) -> String {
         if !job.forwarded.unset.is_empty() {
             let _ = write!(text, "; skipped, not set: {}", words(&job.forwarded.unset));
         }
+        if !job.forwarded.left_out.is_empty() {
+            let left_out = words(&job.forwarded.left_out);
+            let _ = write!(text, "; left out on other hosts, as bash cannot read them: {left_out}");
+        }
     }
     text
 }

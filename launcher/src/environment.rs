@@ -87,6 +87,8 @@ pub struct Forwarded {
     pub set: Vec<OsString>,
     /// Names that are not set: skipped.
     pub unset: Vec<OsString>,
+    /// Names that `ALL` leaves out, because shells on other hosts would complain.
+    pub left_out: Vec<OsString>,
 }
 
 /// Checks what is asked against the environment: names of any other bytes, or `ALL` (`-E`). Names
@@ -97,10 +99,14 @@ pub struct Forwarded {
 pub fn forwarded(asked: Asked<'_>, environment: &Env) -> Forwarded {
     let known: BTreeSet<&OsStr> = environment.iter().map(|(name, _)| name).collect();
     if asked.lists.iter().any(|list| list == "ALL") {
-        return Forwarded {
-            set: known.into_iter().map(OsStr::to_owned).collect(),
-            unset: Vec::new(),
-        };
+        let broken: BTreeSet<&OsStr> = environment
+            .iter()
+            .filter(|(name, value)| is_broken_function(name, value))
+            .map(|(name, _)| name)
+            .collect();
+        let (left_out, set) =
+            known.into_iter().map(OsStr::to_owned).partition(|name| broken.contains(&**name));
+        return Forwarded { set, unset: Vec::new(), left_out };
     }
     let names = asked.entries().flat_map(|(option, entry)| match assignment(entry) {
         Some((name, _)) => vec![name],
@@ -115,7 +121,20 @@ pub fn forwarded(asked: Asked<'_>, environment: &Env) -> Forwarded {
     let names: BTreeSet<&OsStr> = names.collect();
     let (set, unset) = names.into_iter().partition::<Vec<_>, _>(|name| known.contains(name));
     let owned = |names: Vec<&OsStr>| names.into_iter().map(OsStr::to_owned).collect();
-    Forwarded { set: owned(set), unset: owned(unset) }
+    Forwarded { set: owned(set), unset: owned(unset), left_out: Vec::new() }
+}
+
+/// Whether every bash that finds this variable prints an error: it is taken for an exported function,
+/// but its name or its end cannot be one.
+fn is_broken_function(name: &OsStr, value: &OsStr) -> bool {
+    let function = name.as_bytes().strip_prefix(b"BASH_FUNC_");
+    let function = function.and_then(|rest| rest.strip_suffix(b"%%"));
+    let Some(function) = function.filter(|_| value.as_bytes().starts_with(b"() {")) else {
+        return false;
+    };
+    let fits = |b: &u8| b.is_ascii_alphanumeric() || b"_.:-+@,".contains(b) || !b.is_ascii();
+    let named = !function.is_empty() && function.iter().all(fits);
+    !named || !value.as_bytes().trim_ascii_end().ends_with(b"}")
 }
 
 /// Whether the launcher or its agent sets this variable for the ranks, whatever it was before: what
@@ -223,6 +242,35 @@ mod tests {
             assert_eq!(forwarded(asked(all), &environment).set, ["A", "B", "BASH_FUNC_module%%"]);
         }
         assert_eq!(forwarded(asked(&[]), &environment), Forwarded::default());
+    }
+
+    /// As bash sees them: what begins as no function is a variable, whatever its name.
+    #[test]
+    fn all_leaves_out_what_every_bash_would_complain_of() {
+        let good = [
+            ("BASH_FUNC_module%%", "() {  eval x\n}"),
+            ("BASH_FUNC_ml::a-b.c%%", "() { :; }\n"),
+            ("BASH_FUNC_a b%%", "no function"),
+            ("BASH_FUNC_x()", "() { :; }"),
+            ("A-B", "() { "),
+        ];
+        let bad = [
+            ("BASH_FUNC_a b%%", "() { :; }"),
+            ("BASH_FUNC_a/b%%", "() { :; }"),
+            ("BASH_FUNC_%%", "() { :; }"),
+            ("BASH_FUNC_x%%", "() { broken"),
+            ("BASH_FUNC_x%%", "() { :; }; echo more"),
+        ];
+        let left_out = |(name, value): (&str, &str)| {
+            let environment = variables(&[(name, value)]);
+            let all = forwarded(asked(&["ALL".into()]), &environment);
+            // Who names it gets it.
+            let named = forwarded(asked(&[name.into()]), &environment);
+            assert_eq!((all.set.len() + all.left_out.len(), named.set.len()), (1, 1), "{name}");
+            !all.left_out.is_empty()
+        };
+        assert_eq!(good.map(left_out), [false; 5]);
+        assert_eq!(bad.map(left_out), [true; 5]);
     }
 
     #[test]

@@ -156,7 +156,7 @@ pub struct Flags {
     /// On this host every rank gets the launcher's whole environment, whatever the list says. Ranks
     /// on other hosts get what a login there sets, all GASNET_* variables, and those of the list.
     /// Names that are not set are skipped; unusual names and values of any bytes are carried
-    /// exactly. A value that is set here ends at the next comma; --env takes one with commas.
+    /// exactly. Only ALL leaves out exported functions that bash could not read there. A value that is set here ends at the next comma; --env takes one with commas.
     #[arg(short = 'E', value_name = "LIST", action = ArgAction::Append, help_heading = "Job options")]
     pub env_lists: Vec<OsString>,
 

@@ -386,6 +386,24 @@ fn ranks_tell_about_themselves_when_asked() {
     run("GASNET_BARRIER", "AMCENTRAL");
 }
 
+/// Of a job that cannot be joined the first process says what to do, the others wait for that.
+#[test]
+fn one_rank_of_a_job_without_a_pmi_says_what_to_do() {
+    let err = |rank: &str| {
+        let outcome = Tree::new(testkit::binary("hello"))
+            .env("PMI_SIZE", "3")
+            .env("PMI_RANK", rank)
+            .deadline("a process that cannot join", Duration::from_secs(30))
+            .run();
+        outcome.expect(1);
+        outcome.err()
+    };
+    let first = err("0");
+    assert!(first.contains("start it with") && first.contains("gasnetrun_ibv -n"), "{first}");
+    let other = err("2");
+    assert!(other.contains("process 0 says why") && !other.contains("start it with"), "{other}");
+}
+
 /// A program that no launcher of ours has started warns about settings by itself.
 #[test]
 fn a_rank_without_our_launcher_warns_about_settings() {

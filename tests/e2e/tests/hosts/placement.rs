@@ -173,6 +173,24 @@ fn ranks_are_bound_to_cores_and_every_host_shows_it() {
     bed.assert_clean();
 }
 
+/// What no shell can take for a variable or a function is carried where it is named, and no shell
+/// on other hosts complains of what `ALL` sends.
+#[test]
+fn unusable_names_reach_other_hosts_without_a_word() {
+    let Some(bed) = Bed::new("names that no shell can use") else { return };
+    let set = ["A-B.C=1", "BASH_FUNC_x%%=() { broken", "BASH_FUNC_a b%%=() { :; }", "1=2"];
+    let count =
+        "tr '\\0' '\\n' < /proc/$$/environ | grep -c -e '^A-B.C=1$' -e '^BASH_FUNC' -e '^1=2$'";
+    let named = "A-B.C,BASH_FUNC_x%%,BASH_FUNC_a b%%,1";
+    for (list, shell, seen) in [("ALL", "bash", "2\n2\n"), (named, "sh", "4\n4\n")] {
+        let words = ["-n", "2", "-E", list, "--hosts", "n1,n2", shell, "-c", count];
+        let outcome = bed.launch(&set, &words);
+        outcome.expect(0);
+        assert_eq!((outcome.out(), outcome.err()), (seen.into(), "".into()), "-E {list}");
+    }
+    bed.assert_clean();
+}
+
 #[test]
 fn the_working_directory_is_that_of_the_hosts() {
     let Some(bed) = Bed::new("working directory on other hosts") else { return };
