@@ -12,6 +12,8 @@ struct Foreign {
     sign: &'static str,
     /// Variables that may tell the number of processes; the first one set counts.
     sizes: &'static [&'static str],
+    /// Tells the number of this process among them.
+    rank: &'static str,
     /// What would work.
     advice: &'static str,
 }
@@ -23,24 +25,28 @@ const FOREIGN: [Foreign; 4] = [
         launcher: "Open MPI",
         sign: "OMPI_COMM_WORLD_SIZE",
         sizes: &["OMPI_COMM_WORLD_SIZE"],
+        rank: "OMPI_COMM_WORLD_RANK",
         advice: "start it with gasnetrun_ibv -n RANKS PROGRAM (-spawner=mpi keeps mpirun as its launcher)",
     },
     Foreign {
         launcher: "a PMI launcher (Hydra, srun)",
         sign: "PMI_SIZE",
         sizes: &["PMI_SIZE"],
+        rank: "PMI_RANK",
         advice: "start it with the launcher's PMI server: srun --mpi=pmi2, mpiexec.hydra, or gasnetrun_ibv -n RANKS PROGRAM",
     },
     Foreign {
         launcher: "a PMIx launcher",
         sign: "PMIX_RANK",
         sizes: &["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        rank: "PMIX_RANK",
         advice: "start it with srun --mpi=pmi2, mpiexec.hydra, or gasnetrun_ibv -n RANKS PROGRAM",
     },
     Foreign {
         launcher: "Slurm (srun without PMI)",
         sign: "SLURM_STEP_NUM_TASKS",
         sizes: &["SLURM_STEP_NUM_TASKS"],
+        rank: "SLURM_PROCID",
         advice: "say srun --mpi=pmi2, or start it with gasnetrun_ibv -n RANKS PROGRAM inside the allocation",
     },
 ];
@@ -72,6 +78,7 @@ fn foreign_job(
             variable,
             value,
             announced,
+            rank: env.text(foreign.rank).and_then(|text| text.trim().parse().ok()),
             advice: foreign.advice,
         })
     };
@@ -85,5 +92,38 @@ fn foreign_job(
             Err(_) => Err(contradiction(env, name, "is not a number of processes")),
         },
         None => refuse(foreign.sign, value, "an unknown number of processes".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(pairs: &[(&str, &str)]) -> (String, bool) {
+        let env: Env = pairs.iter().copied().collect();
+        let error = refuse_several(&env, &mut Vec::new()).expect_err("several processes");
+        (error.to_string(), error.is_said_elsewhere())
+    }
+
+    /// One process of the job says it for all: the first, or each that does not know which it is.
+    #[test]
+    fn the_first_process_says_what_to_do() {
+        for (sign, rank) in [
+            ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+            ("PMI_SIZE", "PMI_RANK"),
+            ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+        ] {
+            for first in [said(&[(sign, "4"), (rank, "0")]), said(&[(sign, "4")])] {
+                assert!(
+                    !first.1 && first.0.contains("gasnetrun_ibv -n RANKS PROGRAM"),
+                    "{first:?}"
+                );
+            }
+            let (other, elsewhere) = said(&[(sign, "4"), (rank, "3")]);
+            assert!(
+                elsewhere && other.ends_with("process 0 says why they cannot be a job"),
+                "{other}"
+            );
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::service::{Bootstrap, Error};
 use settings::Env;
+use settings::deadlines::bootstrap::FIRST_SPEAKS;
 
 /// What the environment announces to a provider.
 pub trait Announced: std::fmt::Debug {
@@ -100,7 +101,11 @@ pub fn connect(providers: &[Provider]) -> Result<Box<dyn Bootstrap>, Error> {
 /// # Errors
 /// As [`connect`].
 pub fn connect_from(env: &Env, providers: &[Provider]) -> Result<Box<dyn Bootstrap>, Error> {
-    choose(env, providers).provider?.connect(env)
+    let chosen = choose(env, providers).provider;
+    if chosen.as_ref().is_err_and(Error::is_said_elsewhere) {
+        std::thread::sleep(FIRST_SPEAKS.limit);
+    }
+    chosen?.connect(env)
 }
 
 /// What [`connect_from`] would do with this environment, for `GASNET_SPAWN_VERBOSE`.

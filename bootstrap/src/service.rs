@@ -98,14 +98,22 @@ pub enum Error {
     /// Another launcher started this process as one of several, and this library cannot talk to
     /// that launcher.
     #[error(
-        "bootstrap: {variable}={value:?} says that {launcher} started this program as one of {announced}, but this build \
-         cannot join such a job, and running each process as a job of its own would be wrong; {advice}"
+        "bootstrap: {launcher} started this program as one of {announced}{}",
+        match rank {
+            Some(1..) => "; process 0 says why they cannot be a job".to_owned(),
+            _ => format!(
+                " ({variable}={value:?}), but this build cannot join such a job, and running each process as a job of \
+                 its own would be wrong; {advice}"
+            ),
+        }
     )]
     Launcher {
         launcher: &'static str,
         variable: &'static str,
         value: String,
         announced: String,
+        /// Number of this process there, if it is told.
+        rank: Option<u32>,
         advice: &'static str,
     },
     /// The program was asked to start itself as a job and cannot.
@@ -120,6 +128,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether another process of the job has the same to say and says it for all.
+    #[must_use]
+    pub const fn is_said_elsewhere(&self) -> bool {
+        matches!(self, Self::Launcher { rank: Some(1..), .. })
+    }
+
     /// The system refused `operation`.
     pub fn os<E: Into<std::io::Error>>(operation: &'static str) -> impl Fn(E) -> Self {
         move |source| Self::Os { operation, source: source.into() }

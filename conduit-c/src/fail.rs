@@ -24,12 +24,14 @@ pub static VERBOSE: AtomicBool = AtomicBool::new(true);
 pub struct Fail {
     code: c_int,
     text: String,
+    /// Another process of the job says it for all.
+    silent: bool,
 }
 
 impl Fail {
     #[cold]
     pub fn new(code: c_int, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), silent: false }
     }
 
     #[cold]
@@ -45,7 +47,7 @@ impl Fail {
     /// Says what failed; the code.
     #[cold]
     pub fn report(&self, call: &str) -> c_int {
-        if VERBOSE.load(Ordering::Relaxed) {
+        if VERBOSE.load(Ordering::Relaxed) && !self.silent {
             let (name, description) = texts(self.code);
             let (name, description) = (name.to_string_lossy(), description.to_string_lossy());
             inner::say(&format!(
@@ -96,7 +98,8 @@ impl From<Error> for Fail {
             Error::BarrierMismatch => BARRIER_MISMATCH,
             _ => BAD_ARG,
         };
-        Self { code, text: error.to_string() }
+        let silent = matches!(&error, Error::Bootstrap(error) if error.is_said_elsewhere());
+        Self { code, text: error.to_string(), silent }
     }
 }
 

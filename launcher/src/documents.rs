@@ -8,6 +8,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use spawner_pmi::launch::template::ESCAPES;
 
+use crate::aliases::pages;
 use crate::doctor;
 use crate::exit_code;
 use crate::flags::command;
@@ -17,7 +18,8 @@ use crate::watch;
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let mut text = Vec::new();
-    let mut table = command().subcommand(doctor::command()).subcommands(watch::commands());
+    let mut table =
+        pages::with_aliases(command()).subcommand(doctor::command()).subcommands(watch::commands());
     clap_complete::generate(shell, &mut table, "gasnetrun_ibv", &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -82,6 +84,9 @@ fn section(text: &str) -> Roff {
                 let codes = exit_code::TABLE.iter();
                 codes.for_each(|(code, text)| entry(&mut roff, &code.to_string(), text));
             }
+            "@aliases" => pairs(&mut roff, &pages::entries()),
+            "@meanings" => pairs(&mut roff, &pages::other_meanings()),
+            "@refused" => pairs(&mut roff, &pages::refused_entries()),
             "@escapes" => {
                 ESCAPES.iter().for_each(|(c, text)| entry(&mut roff, &format!("%{c}"), text));
             }
@@ -110,6 +115,10 @@ fn prose(roff: &mut Roff, block: &str) {
     } else {
         roff.text([roman(one_line(block))]);
     }
+}
+
+fn pairs(roff: &mut Roff, pairs: &[(String, String)]) {
+    pairs.iter().for_each(|(name, text)| entry(roff, name, text));
 }
 
 fn entry(roff: &mut Roff, name: &str, text: &str) {
@@ -162,6 +171,18 @@ starts.
 Without a GASNet program among the words, P copies of the plain program are started after a warning,
 which GASNET_QUIET=1 silences. A plain program may exit with status 0 at any time.
 
+# SEVERAL PROGRAMS
+Programs with a word : between them are one job:
+
+    gasnetrun_ibv -n 2 ./a x : -n 6 -x A=b ./b y
+
+Ranks are numbered through: 0 and 1 run ./a, 2 to 7 run ./b. Each program has -n and may have --env
+(-x, -env) and --wdir of its own; all other options stand in front of the first program and are for
+the whole job. -t, --report and messages name the program of a rank, and hosts are sent what their
+ranks run. GASNet programs of one job must make the same collective calls. A colon is an argument
+where options were ended by --, so only the last program can have one: ... -- ./b : y. Hydra, Open
+MPI and PRRTE are called with colons too; through other launchers such a job is refused.
+
 # HOSTS
 The first of these that is set and not empty names the hosts; without any the job is on this host:
 
@@ -202,8 +223,11 @@ unless the list says another user or a port.
 With --map block, the default, ranks are spread evenly over the hosts in the order of the list:
 consecutive ranks share a host, the first hosts take the remainder, and a host whose slots are full
 leaves the others to take more: 10 ranks on 4 hosts are 3, 3, 2 and 2. With --map cyclic each host
-gets as many ranks as that, but they are dealt out one by one. Any other value is a file (./block
-for one of that name) with lines of ranks and a host:
+gets as many ranks as that, but they are dealt out one by one. With --map slots one host after the
+other is filled up to its slots, and hosts without a number of slots share what is left. With
+--ranks-per-host K hosts get K consecutive ranks each until all have a host; --oversubscribe leaves
+the slots of the list out. Any other value of --map is a file (./block for one of that name) with
+lines of ranks and a host:
 
     # ranks   host
     0,4-7     n1
@@ -213,6 +237,21 @@ for one of that name) with lines of ranks and a host:
 * stands for all ranks that no other line names, +0 for the first host of the host list. Each rank
 must have one host, and hosts must be in the host list; without a list, the file itself names the
 hosts. Hosts without a rank are left out. The order of hosts stays that of the list.
+
+# BINDING
+Without -c, --bind-to or --place ranks may run on all cpus that the launcher may use, or the agent
+on another host. With -c K each rank gets K cpus (hardware threads) of its own, with --bind-to core
+a core of its own, or K cores with -c K. --bind-to socket and --bind-to numa share sockets and NUMA
+nodes out in blocks: of 8 ranks on 2 sockets 0 to 3 are bound to the first. --place says otherwise
+where consecutive ranks go: --place socket deals them over the sockets one by one, --place 2:socket
+puts two to each; what they are bound to there is said by --bind-to or -c, else it is the PART
+itself. Sockets, cores and NUMA nodes are those that the kernel tells of (/sys/devices/system). What
+a host has not is refused before any rank starts. -t shows the binding on this host and
+--report-bindings on every host, one line for each socket with the ranks of each core: . is a core
+without ranks, / stands between hardware threads that have different ones, | between NUMA nodes:
+
+    socket 0: [0] [1] | [2] [3]
+    socket 1: [4] [.] | [.] [.]
 
 # OTHER LAUNCHERS
 The spawners pmi and mpi call the launcher of a batch system or an MPI, and the ranks join its job
@@ -236,6 +275,20 @@ The job's code is the one that the launcher returns. An exit of all ranks, a non
 an exit asked for by a signal are agreed on by the ranks, so it is right with every launcher; of a
 rank that is killed, and of an abort, launchers tell different things: docs/design/launchers.md has
 the table.
+
+# OPTIONS OF OTHER LAUNCHERS
+Options are also understood as other launchers write them. A value is the next word, or stands
+behind =. These are the same as ours:
+
+@aliases
+
+These words have another meaning there:
+
+@meanings
+
+These do not exist here; the message says what serves:
+
+@refused
 
 # END OF THE JOB
 A rank that dies of a signal, exits with another status than 0, or leaves without finishing the
@@ -295,6 +348,10 @@ killed it. The launcher's own codes:
 
 # EXAMPLES
 - gasnetrun_ibv -n 4 ./hello -- Four ranks on this host.
+- gasnetrun_ibv -np 8 -ppn 4 -host n1,n2 -x OMP_NUM_THREADS=2 ./solver -- The words of other
+  launchers: four ranks on each host, with a variable.
+- gasnetrun_ibv -n 4 --bind-to core --report-bindings ./solver -- A core for each rank, and say
+  which.
 - gasnetrun_ibv -n 4 -c 1 -t ./hello -- Show where each rank would run, bound to a cpu of its own;
   start nothing.
 - gasnetrun_ibv -n 2 numactl --membind=0 ./solver input.dat -- A wrapper in front of the program.

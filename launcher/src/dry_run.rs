@@ -5,10 +5,10 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use spawner_pmi::launch::Call;
-use supervisor::plan::{HostEntry, StdinTo};
+use supervisor::plan::{Binding, HostEntry, Part, Spread, StdinTo};
 
-use crate::cpus::ranges;
 use crate::job::Job;
+use supervisor::binding::ranges;
 
 /// `word` as a shell would read it back; bytes that are not printable text become `$'\xNN'`.
 #[must_use]
@@ -38,6 +38,7 @@ pub fn text(job: &Job) -> String {
     let plan = &job.plan;
     let mut facts: Vec<(&str, String)> = Vec::new();
     match job.command.program {
+        _ if !job.parts.is_empty() => facts.extend(parts(job)),
         Some(index) => {
             facts.push(("program", words([&job.command.argv[index]])));
             if index > 0 {
@@ -53,8 +54,10 @@ pub fn text(job: &Job) -> String {
             facts.push(("kind", "plain program".to_owned()));
         }
     }
-    facts.push(("execute", quoted(plan.program.as_os_str())));
-    facts.push(("arguments", words(plan.argv.get(1..).unwrap_or_default())));
+    if job.parts.is_empty() || job.process_manager.is_some() {
+        facts.push(("execute", quoted(plan.program.as_os_str())));
+        facts.push(("arguments", words(plan.argv.get(1..).unwrap_or_default())));
+    }
     facts.push(("directory", quoted(plan.directory.as_os_str())));
     match &job.process_manager {
         Some(call) => process_manager(job, call, &mut facts),
@@ -75,12 +78,12 @@ pub fn text(job: &Job) -> String {
     if job.process_manager.is_some() {
         return text;
     }
+    for line in &job.picture {
+        let _ = writeln!(text, "{:<12} {line}", "binding");
+    }
     for (rank, place) in plan.map.places().into_iter().enumerate() {
-        let set = match (plan.cpus.get(rank), plan.cpus_per_rank) {
-            (Some(cpus), _) => ranges(cpus),
-            (None, 0) => "not bound".to_owned(),
-            (None, each) => nth(place.local, each),
-        };
+        let set = plan.cpus.get(rank).map(|cpus| ranges(cpus));
+        let set = set.unwrap_or_else(|| binding_there(&plan.binding, place.local));
         let host = plan.map.hosts.get(place.host as usize).map(|host| host_name(job, host));
         let host = host.unwrap_or_default();
         let _ = writeln!(text, "{:<12} host {host}, cpus {set}", format!("rank {rank}"));
@@ -88,8 +91,46 @@ pub fn text(job: &Job) -> String {
     text
 }
 
-/// The cpus of a rank on a host whose agent is not asked yet: which of those that it may use,
-/// counted from 0.
+/// Several programs: the ranks, files and words of each.
+fn parts(job: &Job) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    for part in &job.parts {
+        let command = &part.command;
+        facts.push(("program", format!("{} ({})", words([part.name()]), part.span())));
+        match command.program {
+            Some(index) if index > 0 => facts.push(("  wrapper", words(&command.argv[..index]))),
+            Some(_) => {}
+            None => facts.push(("  kind", "plain program".to_owned())),
+        }
+        facts.push(("  execute", quoted(command.executable.as_os_str())));
+        facts.push(("  arguments", words(command.argv.get(1..).unwrap_or_default())));
+        if let Some(directory) = &part.directory {
+            facts.push(("  directory", quoted(directory.as_os_str())));
+        }
+        if !part.env.is_empty() {
+            let set =
+                part.env.iter().map(|(name, value)| format!("{}={}", quoted(name), quoted(value)));
+            facts.push(("  variables", set.collect::<Vec<_>>().join(" ")));
+        }
+    }
+    facts
+}
+
+/// What a rank is bound to on a host whose agent is not asked yet.
+fn binding_there(binding: &Binding, local: u32) -> String {
+    match (binding.each, binding.part, binding.spread) {
+        (0, ..) => "not bound".to_owned(),
+        (each, Part::Cpu, None) => nth(local, each),
+        (each, part, None) => format!("of {} there", part.names(u64::from(each))),
+        (each, part, Some(Spread { over, each: count })) => {
+            let dealt = count.map_or("one by one".to_owned(), |count| format!("{count} to each"));
+            let over = over.name();
+            format!("of {} there, {dealt} over every {over}", part.names(u64::from(each)))
+        }
+    }
+}
+
+/// The cpus of a rank: which of those that its host may use, counted from 0.
 fn nth(local: u32, each: u32) -> String {
     let first = u64::from(local) * u64::from(each);
     match each {
@@ -152,6 +193,10 @@ pub fn environment(job: &Job) -> String {
         );
         if !job.forwarded.unset.is_empty() {
             let _ = write!(text, "; skipped, not set: {}", words(&job.forwarded.unset));
+        }
+        if !job.forwarded.left_out.is_empty() {
+            let left_out = words(&job.forwarded.left_out);
+            let _ = write!(text, "; left out on other hosts, as bash cannot read them: {left_out}");
         }
     }
     text

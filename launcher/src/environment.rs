@@ -14,23 +14,42 @@ const CHECKED: &str = "GASNETRUN_CHECKED";
 /// Variables: names with values, of any bytes.
 pub type Variables = Vec<(OsString, OsString)>;
 
-/// An entry of `-E` that cannot be.
+/// An entry of `-E` or `--env` that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
-    /// A value without a name.
+    /// A value without a name: the option, the entry.
     #[error(
-        "-E {0:?}: a value needs a name in front of it; write NAME=VALUE, or NAME to forward it as it is"
+        "{0} {1:?}: a value needs a name in front of it; write NAME=VALUE, or NAME to forward it as it is"
     )]
-    Nameless(OsString),
+    Nameless(&'static str, OsString),
     /// What the launcher says to the ranks.
-    #[error("-E {0:?}: the launcher sets this variable for each rank itself; leave it out")]
-    Own(OsString),
+    #[error("{0} {1:?}: the launcher sets this variable for each rank itself; leave it out")]
+    Own(&'static str, OsString),
 }
 
-/// The entries of all `-E` options, each a name or an assignment.
-fn entries(lists: &[OsString]) -> impl Iterator<Item = &OsStr> {
-    let all = lists.iter().flat_map(|list| list.as_bytes().split(|b| *b == b','));
-    all.filter(|entry| !entry.is_empty()).map(OsStr::from_bytes)
+/// What the user says about the ranks' environment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked<'a> {
+    /// Values of `-E`.
+    pub lists: &'a [OsString],
+    /// Values of `--env`, one variable each.
+    pub each: &'a [OsString],
+}
+
+impl<'a> Asked<'a> {
+    /// Whether nothing is said.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.lists.is_empty() && self.each.is_empty()
+    }
+
+    /// The entries with their option, each a name or an assignment; those of `--env` come last.
+    fn entries(self) -> impl Iterator<Item = (&'static str, &'a OsStr)> {
+        let all = self.lists.iter().flat_map(|list| list.as_bytes().split(|b| *b == b','));
+        let lists = all.filter(|entry| !entry.is_empty()).map(OsStr::from_bytes);
+        let each = self.each.iter().map(OsString::as_os_str);
+        lists.map(|entry| ("-E", entry)).chain(each.map(|entry| ("--env", entry)))
+    }
 }
 
 /// Name and value of an entry that assigns.
@@ -40,18 +59,21 @@ fn assignment(entry: &OsStr) -> Option<(&OsStr, &OsStr)> {
     Some((OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])))
 }
 
-/// Carries out the assignments of `-E`, as if the launcher had been started with them.
+/// Carries out the assignments of `-E` and `--env`, as if the launcher had been started with them.
 ///
 /// # Errors
 /// [`EnvironmentError`], with the entry.
-pub fn assign(lists: &[OsString], environment: &mut Env) -> Result<(), EnvironmentError> {
-    for entry in entries(lists) {
+pub fn assign(asked: Asked<'_>, environment: &mut Env) -> Result<(), EnvironmentError> {
+    for (option, entry) in asked.entries() {
+        if entry.is_empty() {
+            return Err(EnvironmentError::Nameless(option, entry.to_owned()));
+        }
         let Some((name, value)) = assignment(entry) else { continue };
         if name.is_empty() {
-            return Err(EnvironmentError::Nameless(entry.to_owned()));
+            return Err(EnvironmentError::Nameless(option, entry.to_owned()));
         }
         if set_by_launcher(name) {
-            return Err(EnvironmentError::Own(entry.to_owned()));
+            return Err(EnvironmentError::Own(option, entry.to_owned()));
         }
         environment.set(name, value);
     }
@@ -65,26 +87,54 @@ pub struct Forwarded {
     pub set: Vec<OsString>,
     /// Names that are not set: skipped.
     pub unset: Vec<OsString>,
+    /// Names that `ALL` leaves out, because shells on other hosts would complain.
+    pub left_out: Vec<OsString>,
 }
 
-/// Checks the `-E` lists against the environment: comma-separated names of any other bytes, or `ALL`.
-/// Names that are [assigned](assign) there are set.
+/// Checks what is asked against the environment: names of any other bytes, or `ALL` (`-E`). Names
+/// that are [assigned](assign) there are set, and `NAME*` of `--env` is all that begin so.
 ///
 /// Ranks on this host get every variable anyway; ranks on other hosts get these by [`for_hosts`].
 #[must_use]
-pub fn forwarded(lists: &[OsString], environment: &Env) -> Forwarded {
+pub fn forwarded(asked: Asked<'_>, environment: &Env) -> Forwarded {
     let known: BTreeSet<&OsStr> = environment.iter().map(|(name, _)| name).collect();
-    if lists.iter().any(|list| list == "ALL") {
-        return Forwarded {
-            set: known.into_iter().map(OsStr::to_owned).collect(),
-            unset: Vec::new(),
-        };
+    if asked.lists.iter().any(|list| list == "ALL") {
+        let broken: BTreeSet<&OsStr> = environment
+            .iter()
+            .filter(|(name, value)| is_broken_function(name, value))
+            .map(|(name, _)| name)
+            .collect();
+        let (left_out, set) =
+            known.into_iter().map(OsStr::to_owned).partition(|name| broken.contains(&**name));
+        return Forwarded { set, unset: Vec::new(), left_out };
     }
-    let name = |entry| assignment(entry).map_or(entry, |(name, _)| name);
-    let names: BTreeSet<&OsStr> = entries(lists).map(name).collect();
+    let names = asked.entries().flat_map(|(option, entry)| match assignment(entry) {
+        Some((name, _)) => vec![name],
+        None => match entry.as_bytes().strip_suffix(b"*").filter(|_| option == "--env") {
+            Some(begin) => {
+                let begins = |name: &&&OsStr| name.as_bytes().starts_with(begin);
+                known.iter().filter(begins).copied().collect()
+            }
+            None => vec![entry],
+        },
+    });
+    let names: BTreeSet<&OsStr> = names.collect();
     let (set, unset) = names.into_iter().partition::<Vec<_>, _>(|name| known.contains(name));
     let owned = |names: Vec<&OsStr>| names.into_iter().map(OsStr::to_owned).collect();
-    Forwarded { set: owned(set), unset: owned(unset) }
+    Forwarded { set: owned(set), unset: owned(unset), left_out: Vec::new() }
+}
+
+/// Whether every bash that finds this variable prints an error: it is taken for an exported function,
+/// but its name or its end cannot be one.
+fn is_broken_function(name: &OsStr, value: &OsStr) -> bool {
+    let function = name.as_bytes().strip_prefix(b"BASH_FUNC_");
+    let function = function.and_then(|rest| rest.strip_suffix(b"%%"));
+    let Some(function) = function.filter(|_| value.as_bytes().starts_with(b"() {")) else {
+        return false;
+    };
+    let fits = |b: &u8| b.is_ascii_alphanumeric() || b"_.:-+@,".contains(b) || !b.is_ascii();
+    let named = !function.is_empty() && function.iter().all(fits);
+    !named || !value.as_bytes().trim_ascii_end().ends_with(b"}")
 }
 
 /// Whether the launcher or its agent sets this variable for the ranks, whatever it was before: what
@@ -157,37 +207,89 @@ mod tests {
         pairs.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))).collect()
     }
 
+    const fn asked(lists: &[OsString]) -> Asked<'_> {
+        Asked { lists, each: &[] }
+    }
+
+    #[test]
+    fn single_variables_may_have_commas_and_count_last() {
+        let mut environment = variables(&[("MY_A", "1"), ("MY_B", "2"), ("B", "3")]);
+        let (lists, each) = (["A=x,B".into()], ["A=1,2".into(), "MY_*".into(), "NO*".into()]);
+        let asked = Asked { lists: &lists, each: &each };
+        assert_eq!(assign(asked, &mut environment), Ok(()));
+        assert_eq!(environment.get("A"), Some(OsStr::new("1,2")));
+        let seen = forwarded(asked, &environment);
+        assert_eq!(
+            (seen.set, seen.unset.len()),
+            (["A", "B", "MY_A", "MY_B"].map(OsString::from).to_vec(), 0)
+        );
+        for bad in ["", "=1"] {
+            let asked = Asked { lists: &[], each: &[bad.into()] };
+            let error = assign(asked, &mut environment).expect_err(bad).to_string();
+            assert!(error.starts_with("--env"), "{error}");
+        }
+    }
+
     #[test]
     fn lists() {
         let environment =
             variables(&[("B", "1"), ("A", "x\ny"), ("BASH_FUNC_module%%", "() {\n}")]);
         let list = OsString::from_vec(b"BASH_FUNC_module%%,,A,\xff,A,UNSET".to_vec());
-        let seen = forwarded(std::slice::from_ref(&list), &environment);
+        let seen = forwarded(asked(std::slice::from_ref(&list)), &environment);
         assert_eq!(seen.set, ["A", "BASH_FUNC_module%%"]);
         assert_eq!(seen.unset, [OsString::from("UNSET"), OsString::from_vec(vec![0xff])]);
         for all in [&["ALL".into()][..], &["A".into(), "ALL".into()]] {
-            assert_eq!(forwarded(all, &environment).set, ["A", "B", "BASH_FUNC_module%%"]);
+            assert_eq!(forwarded(asked(all), &environment).set, ["A", "B", "BASH_FUNC_module%%"]);
         }
-        assert_eq!(forwarded(&[], &environment), Forwarded::default());
+        assert_eq!(forwarded(asked(&[]), &environment), Forwarded::default());
+    }
+
+    /// As bash sees them: what begins as no function is a variable, whatever its name.
+    #[test]
+    fn all_leaves_out_what_every_bash_would_complain_of() {
+        let good = [
+            ("BASH_FUNC_module%%", "() {  eval x\n}"),
+            ("BASH_FUNC_ml::a-b.c%%", "() { :; }\n"),
+            ("BASH_FUNC_a b%%", "no function"),
+            ("BASH_FUNC_x()", "() { :; }"),
+            ("A-B", "() { "),
+        ];
+        let bad = [
+            ("BASH_FUNC_a b%%", "() { :; }"),
+            ("BASH_FUNC_a/b%%", "() { :; }"),
+            ("BASH_FUNC_%%", "() { :; }"),
+            ("BASH_FUNC_x%%", "() { broken"),
+            ("BASH_FUNC_x%%", "() { :; }; echo more"),
+        ];
+        let left_out = |(name, value): (&str, &str)| {
+            let environment = variables(&[(name, value)]);
+            let all = forwarded(asked(&["ALL".into()]), &environment);
+            // Who names it gets it.
+            let named = forwarded(asked(&[name.into()]), &environment);
+            assert_eq!((all.set.len() + all.left_out.len(), named.set.len()), (1, 1), "{name}");
+            !all.left_out.is_empty()
+        };
+        assert_eq!(good.map(left_out), [false; 5]);
+        assert_eq!(bad.map(left_out), [true; 5]);
     }
 
     #[test]
     fn lists_add_up_and_assign() {
         let mut environment = variables(&[("A", "old"), ("B", "1"), ("A", "second")]);
         let lists = ["A=new,C=x=y".into(), "B,D=".into()];
-        assert_eq!(assign(&lists, &mut environment), Ok(()));
+        assert_eq!(assign(asked(&lists), &mut environment), Ok(()));
         for (name, value) in [("A", "new"), ("B", "1"), ("C", "x=y"), ("D", "")] {
             assert_eq!(environment.get(name), Some(OsStr::new(value)), "{name}");
         }
-        let seen = forwarded(&lists, &environment);
+        let seen = forwarded(asked(&lists), &environment);
         assert_eq!(
             (seen.set, seen.unset),
             (["A", "B", "C", "D"].map(OsString::from).to_vec(), Vec::new())
         );
-        let refused = |list: &str| assign(&[list.into()], &mut variables(&[])).unwrap_err();
-        assert_eq!(refused("A=1,=2"), EnvironmentError::Nameless("=2".into()));
+        let refused = |list: &str| assign(asked(&[list.into()]), &mut variables(&[])).unwrap_err();
+        assert_eq!(refused("A=1,=2"), EnvironmentError::Nameless("-E", "=2".into()));
         let own = "GASNETRUN_RANK=2";
-        assert_eq!(refused(own), EnvironmentError::Own(own.into()));
+        assert_eq!(refused(own), EnvironmentError::Own("-E", own.into()));
     }
 
     #[test]
@@ -208,7 +310,7 @@ mod tests {
         ]);
         let names = |list: Option<&str>| {
             let list: Vec<OsString> = list.into_iter().map(OsString::from).collect();
-            let forwarded = forwarded(&list, &own);
+            let forwarded = forwarded(asked(&list), &own);
             let all = for_hosts(&own, &forwarded, Spawner::Ssh, 1);
             assert!(all.windows(2).all(|pair| pair[0].0 < pair[1].0), "sorted, each once");
             all.into_iter()

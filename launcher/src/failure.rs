@@ -108,6 +108,8 @@ impl Failure {
         match self {
             Self::CommandLine(_)
             | Self::Environment(_)
+            | Self::Cpus(CpusError::Contradiction(..))
+            | Self::Hosts(HostsError::PerHostMap)
             | Self::ProcessManager(ProcessManagerError::Option(..)) => USAGE,
             Self::Spawner(error) if error.is_usage() => USAGE,
             Self::Program(ProgramError::Missing(..)) => NOT_FOUND,

@@ -7,12 +7,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::environment::Asked;
 use bootstrap::Rank;
 use bootstrap::rank::MAX_RANKS;
 use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
 use nix::sys::signal::Signal;
-use supervisor::plan::{StageMode, StdinTo};
+use supervisor::plan::{Part, Spread, StageMode, StdinTo};
 
 /// How the launcher shows that the job starts and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -35,8 +36,23 @@ pub enum MapRule {
     Block,
     /// Consecutive ranks are on consecutive hosts.
     Cyclic,
+    /// Hosts are filled in order, each up to its slots.
+    Slots,
     /// As a file says.
     File(PathBuf),
+}
+
+/// What ranks are bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindTo {
+    /// A core of its own.
+    Core,
+    /// A socket, with others.
+    Socket,
+    /// A NUMA node, with others.
+    Numa,
+    /// Nothing.
+    None,
 }
 
 /// Launches P ranks of a program on one or more hosts, supervises them and returns one exit code.
@@ -45,12 +61,13 @@ pub enum MapRule {
 ///
 /// Options end at the first word that is no option, or at --. That word is the program, or a
 /// command that runs it (env, numactl, valgrind ...); it and everything after it reach the ranks
-/// untouched. Of a repeated option the last value counts.
+/// untouched. Of a repeated option the last value counts. A word : behind a program begins another
+/// one of the same job, with options of its own: -n 2 ./a x : -n 6 ./b y.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "gasnetrun_ibv",
     version,
-    override_usage = "gasnetrun_ibv -n P [options] [--] [wrapper ...] program [arguments ...]",
+    override_usage = "gasnetrun_ibv -n P [options] [--] [wrapper ...] program [arguments ...] [: -n P program ...]",
     args_override_self = true,
     disable_help_subcommand = true,
     max_term_width = 100
@@ -79,12 +96,21 @@ pub struct Flags {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Job options")]
     pub hostfile: Option<PathBuf>,
 
-    /// Which rank runs where: block, cyclic, or a file with ranks and their host in each line
+    /// Most ranks of a host: hosts get K consecutive ranks each, in order
+    ///
+    /// Without -N as many hosts are used as that takes. With --map cyclic ranks are dealt out over
+    /// those hosts.
+    #[arg(long, value_name = "K", value_parser = ranks_per_host, help_heading = "Job options")]
+    pub ranks_per_host: Option<u32>,
+
+    /// Which rank runs where: block, cyclic, slots, or a file with ranks and their host in each
+    /// line
     ///
     /// block puts consecutive ranks on a host, cyclic deals them out one by one. In both each host
     /// gets the same number of ranks, the first ones get the remainder, and none gets more than its
-    /// slots; -t shows the map.
-    #[arg(long, value_name = "block|cyclic|FILE", value_parser = map_parser(), default_value = "block", value_hint = ValueHint::FilePath, help_heading = "Job options")]
+    /// slots. slots fills one host after the other, each up to its slots; hosts without a number of
+    /// slots share what is left. -t shows the map.
+    #[arg(long, value_name = "block|cyclic|slots|FILE", value_parser = map_parser(), default_value = "block", value_hint = ValueHint::FilePath, help_heading = "Job options")]
     pub map: MapRule,
 
     /// Cpus per rank: rank i is bound to its own set of K cpus; 0, the default, leaves binding
@@ -95,16 +121,58 @@ pub struct Flags {
     #[arg(short = 'c', value_name = "K", value_parser = cpus, help_heading = "Job options")]
     pub cpus: Option<u32>,
 
+    /// What each rank is bound to: core, socket, numa, or none, the default
+    ///
+    /// core gives each rank a core of its own, with all its hardware threads (-c K: K cores). A
+    /// socket or NUMA node is shared by ranks, as many consecutive ones to each as the others get.
+    /// Only cpus that the launcher, or the agent on another host, may use count. A binding that is
+    /// not possible is refused. none is the same as -c 0.
+    #[arg(long, value_name = "core|socket|numa|none", value_parser = bind_to, help_heading = "Job options")]
+    pub bind_to: Option<BindTo>,
+
+    /// Where consecutive ranks of a host are bound: socket, numa or core deals them out one by one
+    /// over those; N:PART puts N to each
+    ///
+    /// Without --bind-to and -c, ranks are bound to the PART itself.
+    #[arg(long, value_name = "PART|N:PART", value_parser = place, help_heading = "Job options")]
+    pub place: Option<Spread>,
+
+    /// Say which ranks are bound to which cores, on standard error, one line for each socket
+    #[arg(long, help_heading = "Job options")]
+    pub report_bindings: bool,
+
+    /// Let hosts have more ranks than the host list gives them slots
+    #[arg(long, overrides_with = "no_oversubscribe", help_heading = "Job options")]
+    pub oversubscribe: bool,
+
+    /// Refuse more ranks on a host than it has cores that may be used
+    ///
+    /// Without this, ranks of a host may share cores, unless -c or --bind-to bind them.
+    #[arg(long, overrides_with = "oversubscribe", help_heading = "Job options")]
+    pub no_oversubscribe: bool,
+
     /// Variables to forward to other hosts: comma-separated names, or ALL; NAME=VALUE sets one for
     /// all ranks (may be repeated)
     ///
     /// On this host every rank gets the launcher's whole environment, whatever the list says. Ranks
     /// on other hosts get what a login there sets, all GASNET_* variables, and those of the list.
     /// Names that are not set are skipped; unusual names and values of any bytes are carried
-    /// exactly. A value that is set here ends at the next comma; for one with commas, set the
-    /// variable in front of the launcher (NAME=VALUE gasnetrun_ibv -E NAME ...).
+    /// exactly. Only ALL leaves out exported functions that bash could not read there. A value that is set here ends at the next comma; --env takes one with commas.
     #[arg(short = 'E', value_name = "LIST", action = ArgAction::Append, help_heading = "Job options")]
+    pub env_lists: Vec<OsString>,
+
+    /// One variable to forward to other hosts, or with a value to set for all ranks (may be
+    /// repeated)
+    ///
+    /// As -E, but a value may have commas, and a NAME that ends with * stands for all variables that
+    /// begin so. What is set here counts more than what -E sets. In a job of several programs it is
+    /// set for the ranks of its own program only.
+    #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, help_heading = "Job options")]
     pub env: Vec<OsString>,
+
+    /// The same for the ranks of all programs of the job
+    #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, help_heading = "Job options")]
+    pub env_all: Vec<OsString>,
 
     /// How ranks are started: ssh, mpi or pmi; overrides GASNET_IBV_SPAWNER; also -spawner=NAME
     ///
@@ -115,7 +183,10 @@ pub struct Flags {
     #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job options")]
     pub spawner: Option<OsString>,
 
-    /// Working directory of the ranks (default: the launcher's own)
+    /// Working directory of the ranks (default: the launcher's own); counts more than
+    /// GASNET_SSH_REMOTE_PATH
+    ///
+    /// It must be there on every host that has ranks, and on this one only if it has some.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Job options")]
     pub wdir: Option<PathBuf>,
 
@@ -233,6 +304,10 @@ pub struct Flags {
     #[arg(short = 'v', action = ArgAction::Count, help_heading = "Information options")]
     pub verbose: u8,
 
+    /// No warnings: sets GASNET_QUIET=1, for the ranks too, unless it is set already
+    #[arg(short = 'q', long, help_heading = "Information options")]
+    pub quiet: bool,
+
     /// Dry run: print exactly what would be started, start nothing and change nothing; implies -v
     #[arg(short = 't', help_heading = "Information options")]
     pub dry_run: bool,
@@ -258,10 +333,17 @@ pub struct Flags {
 /// The option table as a parser.
 #[must_use]
 pub fn command() -> clap::Command {
-    Flags::command().after_long_help(crate::exit_code::help())
+    let end = [crate::aliases::pages::help(), crate::exit_code::help()].join("\n");
+    Flags::command().after_long_help(end)
 }
 
 impl Flags {
+    /// What is said about the environment of all ranks.
+    #[must_use]
+    pub fn asked(&self) -> Asked<'_> {
+        Asked { lists: &self.env_lists, each: &self.env_all }
+    }
+
     /// Verbosity with what -t and -k imply.
     #[must_use]
     pub fn level(&self) -> u8 {
@@ -313,11 +395,48 @@ fn hosts(text: &str) -> Result<u32, String> {
     positive(text, "the number of hosts", "-N 1")
 }
 
+fn ranks_per_host(text: &str) -> Result<u32, String> {
+    positive(text, "the number of ranks per host", "--ranks-per-host 4")
+}
+
+/// `--bind-to`.
+fn bind_to(text: &str) -> Result<BindTo, String> {
+    match text {
+        "core" => Ok(BindTo::Core),
+        "socket" | "package" => Ok(BindTo::Socket),
+        "numa" => Ok(BindTo::Numa),
+        "none" => Ok(BindTo::None),
+        "hwthread" => Err("hardware threads are what -c counts, as in -c 1".to_owned()),
+        _ => {
+            Err("write core, socket, numa or none, as in --bind-to core; -c K gives K of them"
+                .into())
+        }
+    }
+}
+
+/// `--place`.
+fn place(text: &str) -> Result<Spread, String> {
+    let (each, part) = text.split_once(':').map_or((None, text), |(each, part)| (Some(each), part));
+    let over = match part {
+        "core" => Part::Core,
+        "socket" => Part::Socket,
+        "numa" => Part::Numa,
+        _ => {
+            return Err(
+                "write socket, numa or core, or N:socket ..., as in --place 2:socket".into()
+            );
+        }
+    };
+    let each = each.map(|each| positive(each, "the number of ranks", "--place 2:socket"));
+    Ok(Spread { over, each: each.transpose()? })
+}
+
 fn map_parser() -> impl TypedValueParser<Value = MapRule> {
     OsStringValueParser::new().try_map(|text| match text.to_str() {
-        Some("") => Err("write block, cyclic, or the name of a file, as in --map cyclic"),
+        Some("") => Err("write block, cyclic, slots, or the name of a file, as in --map cyclic"),
         Some("block") => Ok(MapRule::Block),
         Some("cyclic") => Ok(MapRule::Cyclic),
+        Some("slots") => Ok(MapRule::Slots),
         _ => Ok(MapRule::File(text.into())),
     })
 }

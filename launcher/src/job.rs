@@ -10,14 +10,16 @@ use bootstrap::Rank;
 use bootstrap::trace::VARIABLE;
 use bootstrap::trace::far::KEY_VARIABLE;
 use spawner_pmi::launch::{Call, System};
-use supervisor::plan::{Checkpoint, JobPlan, Map, OutputPlan, Reach, StdinTo};
+use supervisor::plan::{Binding, Checkpoint, JobPlan, Map, OutputPlan, Reach, StdinTo};
 
 use crate::attempts::Attempts;
 use crate::command_line::CommandLine;
+use crate::cpus::Bound;
 use crate::environment::{self, Forwarded};
 use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::hosts::Chosen;
+use crate::parts::{self, Found};
 use crate::program::{Command, Places, check_directory};
 use crate::slurm::{self, StepNote};
 use crate::spawner::{self, Spawner};
@@ -42,10 +44,14 @@ pub struct Job {
     pub step: Option<Rc<StepNote>>,
     /// The program behind `plan.program`.
     pub command: Command,
+    /// The programs of a job with several, the first among them.
+    pub parts: Vec<Found>,
     /// The `-E` list.
     pub forwarded: Forwarded,
     /// Whether ranks on other hosts would get `-E` names only.
     pub env_listed: bool,
+    /// Which rank is bound to which cores of this host, where only it has ranks.
+    pub picture: Vec<String>,
     /// Who named the hosts; none: nobody, so the job is on this host.
     pub host_source: Option<String>,
     /// What may be tried when hosts fail.
@@ -101,35 +107,49 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     } else {
         let mut reach = reach::reach(&checked.values, chosen.map.hosts.len())?;
         (reach.ssh.stage, reach.ssh.keep) = (flags.stage, flags.keep);
+        reach.directory = reach.directory.filter(|_| flags.wdir.is_none());
         Reach { start_timeout: flags.start_timeout, ..reach }
     };
     let here = std::env::current_dir().map_err(Failure::WorkingDirectory)?;
     let path = environment.get("PATH").map(OsStr::to_owned);
-    let command = Places { directory: here.clone(), path }.resolve(&line.command, spawner)?;
-    if command.program.is_none() && !checked.values.bool("GASNET_QUIET") {
+    let places = Places { directory: here.clone(), path };
+    let command = places.resolve(&line.command, spawner)?;
+    let quiet = checked.values.bool("GASNET_QUIET");
+    if line.parts.is_empty() && command.program.is_none() && !quiet {
         warnings.push(plain_warning(&line.command, ranks));
     }
     let level = flags.level();
-    let forwarded = environment::forwarded(&flags.env, environment);
-    let cpus = match chosen.map.is_here_only() && spawner == Spawner::Ssh {
-        true => cpus::bind(flags.cpus.unwrap_or(0), ranks)?,
+    let forwarded = environment::forwarded(flags.asked(), environment);
+    let binding = cpus::wanted(flags)?;
+    let bound = match chosen.map.is_here_only() && spawner == Spawner::Ssh {
+        true => cpus::bind(&binding, flags, ranks)?,
         // Each host's agent knows which cpus it may use.
-        false => Vec::new(),
+        false => Bound::default(),
     };
+    let parts = parts::resolve(&line.parts, &places, spawner)?;
+    for (part, found) in line.parts.iter().zip(&parts).filter(|_| !quiet) {
+        if found.command.program.is_none() {
+            warnings.push(plain_warning(&part.command, part.ranks));
+        }
+    }
+    let has_ranks = spawner != Spawner::Ssh || chosen.map.hosts.iter().any(|host| host.here);
+    let here_has = |rank| spawner != Spawner::Ssh || chosen.map.is_here(rank);
+    let programs = parts::programs(&parts, here_has)?;
     let plan = JobPlan {
         job_id: job_id(&host),
-        size: ranks,
         map: chosen.map,
+        size: ranks,
         host,
         program: command.executable.clone(),
         program_word: command.program.unwrap_or(0),
         argv: command.argv.clone(),
+        programs,
         env: environment::of_ranks(environment, spawner, level),
         env_for_hosts: environment::for_hosts(environment, &forwarded, spawner, level),
-        directory: working_directory(&here, flags.wdir.as_deref())?,
-        cpus_per_rank: flags.cpus.unwrap_or(0),
+        directory: working_directory(&here, flags.wdir.as_deref(), has_ranks)?,
+        binding,
         reach,
-        cpus,
+        cpus: bound.sets,
         stdin: flags.stdin,
         output: OutputPlan {
             tag: flags.tag_output,
@@ -144,12 +164,13 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
             code: flags.requeue_code.map(i32::from),
         }),
         exit_bound: checked.exit_bound,
-        conduit_program: command.program.is_some(),
+        conduit_program: command.program.is_some()
+            || parts.iter().any(|part| part.command.program.is_some()),
         foreign: false,
         trace: None,
         verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
     };
-    let (host_source, env_listed) = (chosen.source, !flags.env.is_empty());
+    let (host_source, env_listed) = (chosen.source, !flags.asked().is_empty());
     let mut job = Job {
         plan,
         ranks,
@@ -157,8 +178,10 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         process_manager: None,
         step: None,
         command,
+        parts,
         forwarded,
         env_listed,
+        picture: bound.picture,
         host_source,
         attempts: Attempts { spares: chosen.spares, retries: flags.retry.unwrap_or(0) },
         started: 0,
@@ -218,9 +241,10 @@ fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), F
     plan.program.clone_from(&call.program);
     plan.argv.clone_from(&call.argv);
     plan.program_word = 0;
+    plan.programs.clear();
     plan.foreign = true;
     plan.conduit_program = false;
-    plan.cpus_per_rank = 0;
+    plan.binding = Binding::cpus(0);
     plan.output.tag = false;
     // What the other launcher is told to do with its input.
     plan.stdin = match flags.stdin {
@@ -240,10 +264,12 @@ fn plain_warning(words: &[OsString], ranks: u32) -> String {
     )
 }
 
-fn working_directory(here: &Path, wdir: Option<&Path>) -> Result<PathBuf, Failure> {
+/// The directory of the ranks. When this host has none of them, the others look whether it is there.
+fn working_directory(here: &Path, wdir: Option<&Path>, look: bool) -> Result<PathBuf, Failure> {
     let Some(wdir) = wdir else { return Ok(here.to_owned()) };
     let path = here.join(wdir);
     match check_directory(&path) {
+        _ if !look => Ok(path),
         Ok(()) => Ok(path),
         Err(problem) => Err(Failure::Wdir(path, problem)),
     }

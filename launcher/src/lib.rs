@@ -1,7 +1,7 @@
 //! The launcher `gasnetrun_ibv`, as a library so that tests and fuzz targets can call its parts.
 //!
 //! ```text
-//! words ─ normalise ─ flags ─> command_line ─ spawner, hosts, settings, program (ident), cpus, environment ─> job
+//! words ─ normalise (aliases) ─ flags ─> command_line ─ spawner, hosts, settings, program (ident), cpus, environment ─> job
 //!                                                                     job ─> dry_run | supervisor::local::supervise
 //!                                                                                    └─> progress, summary, report_file
 //! ```
@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aliases;
 pub mod attempts;
 pub mod command_line;
 pub mod cpus;
@@ -25,6 +26,7 @@ pub mod hosts;
 pub mod ident;
 pub mod job;
 pub mod normalise;
+pub mod parts;
 pub mod process_manager;
 pub mod program;
 pub mod progress;

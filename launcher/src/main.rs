@@ -11,6 +11,7 @@ use std::time::Instant;
 use launcher::attempts::{Again, Input};
 use launcher::command_line::{self, CommandLine, CommandLineError};
 use launcher::failure::Failure;
+use launcher::flags::Flags;
 use launcher::job::{self, Job};
 use launcher::progress::Display;
 use launcher::reach::NAME;
@@ -91,7 +92,7 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
     if let Some(shell) = flags.completions {
         return print(&documents::completions(shell)).map(|()| 0);
     }
-    let environment = environment(&flags.env)?;
+    let environment = environment(flags)?;
     if flags.print_settings {
         return print(&settings::explain_settings(&environment)).map(|()| 0);
     }
@@ -102,10 +103,15 @@ fn act(line: &CommandLine, words: &[OsString], started: Instant) -> Result<u8, F
         Ok(job) => job,
         Err(failure) => return Err(give_up(report, None, failure)),
     };
-    job.warnings.iter().for_each(|text| say!(WARN, NAME, "warning: {text}"));
+    if !flags.quiet {
+        job.warnings.iter().for_each(|text| say!(WARN, NAME, "warning: {text}"));
+    }
     explain(line, &job);
     if flags.dry_run {
         return print(&dry_run::text(&job)).map(|()| 0);
+    }
+    if flags.report_bindings {
+        job.picture.iter().for_each(|line| say!(INFO, NAME, "host {}, {line}", job.plan.host));
     }
     let tracing = make_output_directory(&job).and_then(|()| Tracing::begin(flags, &mut job));
     let mut tracing = match tracing {
@@ -159,12 +165,15 @@ fn again(job: &mut Job, outcome: &JobReport, input: Input, started: Instant) -> 
     Some(again)
 }
 
-/// The environment, with what `-E` sets and the defaults of the installation that this launcher
+/// The environment, with what `-E`, `--env` and `-q` set and the defaults of the installation that this launcher
 /// belongs to.
-fn environment(lists: &[OsString]) -> Result<settings::Env, Failure> {
+fn environment(flags: &Flags) -> Result<settings::Env, Failure> {
     let program = std::env::current_exe().unwrap_or_default();
     let mut own = settings::Env::from_process();
-    launcher::environment::assign(lists, &mut own)?;
+    launcher::environment::assign(flags.asked(), &mut own)?;
+    if flags.quiet && own.get("GASNET_QUIET").is_none() {
+        own.set("GASNET_QUIET".as_ref(), "1".as_ref());
+    }
     Ok(own.with_defaults(settings::Defaults::around(&[&program])?))
 }
 
@@ -196,7 +205,7 @@ fn finish(
 ) -> Result<u8, Failure> {
     let text = match &job.process_manager {
         Some(call) => summary::of_engine(outcome, call),
-        None => summary::text(outcome, level, job.plan.conduit_program),
+        None => summary::text(outcome, level, job.plan.conduit_program, &job.parts),
     };
     if let Some(text) = text {
         say_lines!(INFO, NAME, "{text}");
@@ -251,7 +260,13 @@ fn explain(line: &CommandLine, job: &Job) {
         "{} {} of {} on {}, spawner {}, job {}",
         job.ranks,
         if job.ranks == 1 { "rank" } else { "ranks" },
-        dry_run::quoted(job.command.executable.as_os_str()),
+        match job.parts.as_slice() {
+            [] => dry_run::quoted(job.command.executable.as_os_str()),
+            parts => {
+                let names = parts.iter().map(|part| dry_run::quoted(part.name()));
+                names.collect::<Vec<_>>().join(", ")
+            }
+        },
         places(job),
         job.spawner.name(),
         plan.job_id

@@ -4,6 +4,7 @@
 //! -np 4  -np4  -n4  -n 4      ->  -n=4          (likewise -N, -c, -E)
 //! -spawner=ssh                ->  --spawner=ssh
 //! --wdir d                    ->  --wdir=d
+//! -ppn 4  (of others)         ->  --ranks-per-host=4
 //! ```
 //!
 //! Every value becomes glued to its option, so that the parser behind can never take a value for an
@@ -12,6 +13,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use crate::aliases::{self, AliasError, Becomes, Found};
 use crate::spawner::Spawner;
 
 /// The option table, as far as the normaliser must know it.
@@ -26,6 +28,8 @@ pub struct Line {
     pub options: Vec<OsString>,
     /// Program and arguments, untouched.
     pub command: Vec<OsString>,
+    /// Whether options were ended by `--`: then a colon in `command` is an argument.
+    pub ended: bool,
 }
 
 /// What cannot be cut.
@@ -49,6 +53,9 @@ pub enum LineError {
     /// `-timeout` for `--timeout`.
     #[error("unknown option -{0}; try --{0}")]
     SingleDash(String),
+    /// An option as others write it, or one that only they have.
+    #[error(transparent)]
+    Alias(#[from] AliasError),
     /// `-spawner ssh`.
     #[error("option -spawner needs its value glued with =; try -spawner={0}")]
     SpawnerValue(String),
@@ -83,8 +90,15 @@ impl Spellings {
         let mut words = words.into_iter().peekable();
         let mut line = Line::default();
         while let Some(word) = words.next_if(|word| word.as_bytes().starts_with(b"-")) {
+            if let Some(found) = aliases::find(&word)? {
+                self.alias(found, &mut words, &mut line)?;
+                continue;
+            }
             let known = match word.as_bytes() {
-                b"--" => break,
+                b"--" => {
+                    line.ended = true;
+                    break;
+                }
                 b"-spawner" | b"--spawner" => return Err(spawner_value(words.peek())),
                 [b'-', rest @ ..] if rest.starts_with(b"spawner=") => {
                     vec![OsString::from_vec([b"--", rest].concat())]
@@ -105,6 +119,41 @@ impl Spellings {
         }
         line.command.extend(words);
         Ok(line)
+    }
+
+    /// Puts an option of others in our words, each of which must be right by itself.
+    fn alias(
+        &self,
+        found: Found<'_>,
+        words: &mut impl Iterator<Item = OsString>,
+        line: &mut Line,
+    ) -> Result<(), LineError> {
+        let values = found.values(words)?;
+        let ours = found.ours(&values)?;
+        for word in &ours {
+            let alone = [OsStr::new("gasnetrun_ibv"), word];
+            if let Err(error) = self.0.clone().try_get_matches_from(alone)
+                && error.use_stderr()
+            {
+                let text = error.to_string();
+                let first = text.lines().next().unwrap_or_default();
+                let why = first.strip_prefix("error: ").unwrap_or(first).to_owned();
+                let here = word.to_string_lossy().into_owned();
+                return Err(AliasError::Wrong(found.typed(&values), here, why).into());
+            }
+        }
+        if let (Becomes::List(option), Some(value)) = (found.alias.becomes, values.first()) {
+            let begin = format!("{option}=");
+            let earlier = line.options.iter_mut().rev();
+            let mut same = earlier.filter(|word| word.as_bytes().starts_with(begin.as_bytes()));
+            if let Some(list) = same.next() {
+                list.push(",");
+                list.push(value);
+                return Ok(());
+            }
+        }
+        line.options.extend(ours);
+        Ok(())
     }
 
     /// The word with its value, as the table has it; nothing when it is unknown.
@@ -228,16 +277,16 @@ mod tests {
         assert!(matches!(cut(&["-n"]), Err(LineError::NoValue(_))));
         assert!(matches!(cut(&["-E", "-n", "2", "p"]), Err(LineError::OptionAsValue(..))));
         assert!(matches!(cut(&["-n", "-N", "2", "p"]), Err(LineError::OptionAsValue(..))));
-        assert_eq!(cut(&["-timeout", "3"]), Err(LineError::SingleDash("timeout".into())));
+        assert_eq!(cut(&["-report", "3"]), Err(LineError::SingleDash("report".into())));
         assert_eq!(cut(&["-spawner", "mpi"]), Err(LineError::SpawnerValue("mpi".into())));
     }
 
     #[test]
     fn unknown_option_stops_and_stays() {
-        for unknown in ["-x", "-", "-vn4", "-vx", "-encode", "-spawners"] {
+        for unknown in ["-y", "-", "-vn4", "-vx", "-encode", "-spawners"] {
             assert_eq!(cut(&["-n", "2", unknown, "prog"]), Err(LineError::Unknown(unknown.into())));
         }
-        for unknown in ["--foo=1", "---", "--np"] {
+        for unknown in ["--foo=1", "---", "--npp"] {
             let line = cut(&["-n", "2", unknown, "prog"]).expect("left to the parser");
             assert_eq!(line.options, words(&["-n=2", unknown]));
         }
@@ -246,7 +295,7 @@ mod tests {
     fn word() -> impl Strategy<Value = OsString> {
         prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..12).prop_map(OsString::from_vec),
-            "-{0,3}(n|np|N|c|E|v|t|k|spawner|timeout|wdir|man|help)?=?[0-9a-z-]{0,4}"
+            "-{0,3}(n|np|N|c|E|v|t|k|q|x|l|genv|host|ppn|map-by|time|spawner|timeout|wdir|man|help)?=?[0-9a-z-]{0,4}"
                 .prop_map(OsString::from),
         ]
     }

@@ -4,11 +4,11 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use spawner_pmi::launch::{Call, Family, Machine, PMI, Wanted};
-use supervisor::plan::{JobPlan, StageMode, StdinTo};
+use spawner_pmi::launch::{Call, Family, Machine, PMI, Part, Wanted};
+use supervisor::plan::{JobPlan, Program, StageMode, StdinTo};
 
 use crate::environment::Variables;
-use crate::flags::{Flags, MapRule};
+use crate::flags::{BindTo, Flags, MapRule};
 use crate::hosts::list::List;
 use crate::hosts::{self, HostsError};
 use crate::spawner::Spawner;
@@ -79,12 +79,31 @@ pub fn call(
     let (text, file) = (flags.hosts.as_deref(), flags.hostfile.as_deref());
     let List { hosts, notes } = hosts::all(text, file, &plan.host, |_| None)?.unwrap_or_default();
     let list: Vec<_> = hosts.iter().map(|host| (host.to_string(), host.slots)).collect();
+    let ranks_of = |at: usize, first: u32| {
+        plan.programs.get(at + 1).map_or(plan.size, |next| next.first) - first
+    };
+    let part = |(at, program): (usize, &Program)| Part {
+        ranks: ranks_of(at, program.first),
+        argv: program.argv.clone(),
+        environment: program.env.clone(),
+        directory: program.directory.clone(),
+    };
+    let parts: Vec<Part> = plan.programs.iter().enumerate().map(part).collect();
     let wanted = Wanted {
         ranks: plan.size,
         hosts: flags.host_count.map(|hosts| hosts.min(plan.size)),
         host_list: &list,
+        ranks_per_host: flags.ranks_per_host,
         cyclic: matches!(flags.map, MapRule::Cyclic),
-        cpus: flags.cpus,
+        cpus: flags.cpus.or((flags.bind_to == Some(BindTo::None)).then_some(0)),
+        bind_to: match flags.bind_to {
+            Some(BindTo::Core) => Some((0, "--bind-to core")),
+            Some(BindTo::Socket) => Some((1, "--bind-to socket")),
+            Some(BindTo::Numa) => Some((2, "--bind-to numa")),
+            Some(BindTo::None) | None => None,
+        },
+        oversubscribe: flags.oversubscribe,
+        report_bindings: flags.report_bindings,
         stdin: match flags.stdin {
             StdinTo::Rank(rank) if rank.0 == 0 => None,
             StdinTo::Rank(rank) => Some(rank.to_string()),
@@ -100,6 +119,7 @@ pub fn call(
         verbose: flags.level() >= 1,
         program: plan.program.as_os_str(),
         arguments: plan.argv.get(1..).unwrap_or_default(),
+        parts: &parts,
         environment: &plan.env_for_hosts,
         secrets: &[bootstrap::trace::far::KEY_VARIABLE],
         host_file: host_file(flags, machine),
@@ -127,6 +147,13 @@ fn refuse(flags: &Flags, spawner: Spawner) -> Result<(), ProcessManagerError> {
         (
             matches!(flags.map, MapRule::File(_)),
             "--map FILE",
+            "Use its own option for that in the template",
+        ),
+        (flags.map == MapRule::Slots, "--map slots", "Use its own option for that in the template"),
+        (flags.place.is_some(), "--place", "Use its own option for that in the template"),
+        (
+            flags.no_oversubscribe,
+            "--no-oversubscribe",
             "Use its own option for that in the template",
         ),
     ];

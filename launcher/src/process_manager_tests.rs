@@ -56,6 +56,9 @@ fn our_options_become_words() {
             "mpiexec.hydra|-n|4|-hosts|n1,n2|-prepend-rank|/bin/prog|a b",
         ),
         (&["--stdin", "none"], "mpiexec.hydra|-n|4|/bin/prog|a b"),
+        (&["--ranks-per-host", "3"], "mpiexec.hydra|-n|4|-ppn|3|/bin/prog|a b"),
+        (&["--bind-to", "socket"], "mpiexec.hydra|-n|4|-bind-to|socket|/bin/prog|a b"),
+        (&["--bind-to", "none"], "mpiexec.hydra|-n|4|-bind-to|none|/bin/prog|a b"),
     ] {
         assert_eq!(made(words, &hydra).as_deref(), Ok(line), "{words:?}");
     }
@@ -70,6 +73,41 @@ fn our_options_become_words() {
 }
 
 #[test]
+fn several_programs_are_told_apart_by_colons() {
+    let program = |first, name: &str, own: bool| Program {
+        first,
+        file: name.into(),
+        argv: vec![name.into(), "x".into()],
+        env: if own { vec![("A".into(), "1".into())] } else { Vec::new() },
+        directory: own.then(|| "/d".into()),
+        ..Program::default()
+    };
+    let plan = JobPlan {
+        programs: vec![program(0, "/bin/a", false), program(3, "/bin/b", true)],
+        env_for_hosts: vec![("GASNET_A".into(), "1".into())],
+        ..JobPlan::new(4, "/bin/a".into(), vec!["a".into()])
+    };
+    let made = |machine: &Fake| {
+        let call = call(&plan, &flags(&["-N", "2"]), Spawner::Pmi, None, machine);
+        call.map(|call| call.argv.join(OsStr::new("|")).into_string().expect("text"))
+            .map_err(|error| error.to_string())
+    };
+    let hydra = Fake(vec!["mpiexec.hydra"], HashMap::new());
+    let line = "mpiexec.hydra|-n|3|-ppn|2|/bin/a|x|:|-n|1|env|-C|/d|A=1|/bin/b|x";
+    assert_eq!(made(&hydra).as_deref(), Ok(line));
+    let named = |template| Fake(vec!["orterun", "srun"], [("PMIRUN_CMD", template)].into());
+    let line = "orterun|-np|3|-map-by|ppr:2:node|--stdin|0|-x|GASNET_A|/bin/a|x|:|-n|1|-x|GASNET_A|env|-C|/d|A=1|/bin/b|x";
+    assert_eq!(made(&named("orterun -np %N %C")).as_deref(), Ok(line));
+    for (template, why) in [
+        ("srun -n %N %C", "it takes one program"),
+        ("orterun -np %N sh -c 'exec %C'", "%C, which must be the last word"),
+    ] {
+        let error = made(&named(template)).expect_err(template);
+        assert!(error.contains("several programs") && error.contains(why), "{error}");
+    }
+}
+
+#[test]
 fn what_only_our_agents_can_do_is_refused() {
     let hydra = Fake(vec!["mpiexec.hydra"], HashMap::new());
     for (words, option) in [
@@ -77,6 +115,11 @@ fn what_only_our_agents_can_do_is_refused() {
         (&["--start-timeout", "3"], "--start-timeout"),
         (&["--stage", "always"], "--stage"),
         (&["--map", "/tmp/file"], "--map FILE"),
+        (&["--map", "slots"], "--map slots"),
+        (&["--place", "socket"], "--place"),
+        (&["--no-oversubscribe"], "--no-oversubscribe"),
+        (&["--oversubscribe"], "--oversubscribe"),
+        (&["--report-bindings"], "--report-bindings"),
         (&["--stdin", "2"], "--stdin 2"),
     ] {
         let error = made(words, &hydra).expect_err(option);

@@ -63,10 +63,24 @@ struct Plan<'a> {
     slurm: Option<Slurm>,
     program: String,
     argv: Vec<String>,
+    /// Those of a job with several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    programs: Vec<PartOf>,
     directory: String,
     gasnet_program: bool,
     cpus: Vec<Vec<usize>>,
     timeout_seconds: Option<f64>,
+}
+
+/// One of several programs.
+#[derive(Debug, Serialize)]
+struct PartOf {
+    first_rank: u32,
+    ranks: u32,
+    program: String,
+    argv: Vec<String>,
+    directory: Option<String>,
+    gasnet_program: bool,
 }
 
 /// Another launcher, as it was called.
@@ -171,6 +185,21 @@ fn plan(job: &Job) -> Plan<'_> {
         slurm: slurm::of(&plan.env, job.process_manager.as_ref(), job.step.as_deref()),
         program: job.command.executable.to_string_lossy().into_owned(),
         argv: text(&job.command.argv),
+        programs: job
+            .parts
+            .iter()
+            .map(|part| PartOf {
+                first_rank: part.first,
+                ranks: part.ranks,
+                program: part.command.executable.to_string_lossy().into_owned(),
+                argv: text(&part.command.argv),
+                directory: part
+                    .directory
+                    .as_ref()
+                    .map(|directory| directory.to_string_lossy().into_owned()),
+                gasnet_program: part.command.program.is_some(),
+            })
+            .collect(),
         directory: plan.directory.to_string_lossy().into_owned(),
         gasnet_program: job.command.program.is_some(),
         cpus: plan.cpus.clone(),

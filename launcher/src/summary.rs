@@ -7,12 +7,21 @@ use settings::log::line;
 use spawner_pmi::launch::Call;
 use supervisor::report::{Cause, CauseKind, JobReport};
 
+use crate::parts::Found;
+
 /// The summary, or nothing when the job ended well. Several lines, the first without prefix, the
 /// others indented.
 #[must_use]
-pub fn text(report: &JobReport, level: u8, conduit_program: bool) -> Option<String> {
+pub fn text(
+    report: &JobReport,
+    level: u8,
+    conduit_program: bool,
+    parts: &[Found],
+) -> Option<String> {
     let cause = report.cause.as_ref()?;
-    let mut text = headline(cause, report.ranks.len());
+    let program = cause.rank.and_then(|rank| parts.iter().rfind(|part| part.first <= rank));
+    let program = program.map(|part| part.name().to_string_lossy());
+    let mut text = headline(cause, report.ranks.len(), program.as_deref());
     // These say nothing that the first line does not.
     if !matches!(
         cause.kind,
@@ -72,8 +81,12 @@ fn with_pid(who: String, cause: &Cause) -> String {
     cause.pid.map_or(who.clone(), |pid| format!("{who} (pid {pid})"))
 }
 
-fn headline(cause: &Cause, size: usize) -> String {
+/// `program` is that of the rank, in a job of several.
+fn headline(cause: &Cause, size: usize, program: Option<&str>) -> String {
     let mut who = cause.rank.map_or("the job".to_owned(), |rank| format!("rank {rank} of {size}"));
+    if let Some(program) = program {
+        let _ = write!(who, " ({program})");
+    }
     if let Some(host) = &cause.host {
         let _ = write!(who, " on host {}", line(host));
     }
@@ -178,8 +191,8 @@ mod tests {
 
     #[test]
     fn names_rank_host_pid_signal_and_last_lines() {
-        let text =
-            text(&report(CauseKind::Signal, Some(11), &["one", "two"]), 0, true).expect("a cause");
+        let text = text(&report(CauseKind::Signal, Some(11), &["one", "two"]), 0, true, &[])
+            .expect("a cause");
         for part in [
             "rank 3",
             "host n1",
@@ -196,7 +209,7 @@ mod tests {
     #[test]
     fn real_time_signals_have_numbers() {
         assert!(
-            text(&report(CauseKind::Signal, Some(40), &[]), 0, false)
+            text(&report(CauseKind::Signal, Some(40), &[]), 0, false, &[])
                 .expect("a cause")
                 .contains("killed by signal 40")
         );
@@ -204,10 +217,10 @@ mod tests {
 
     #[test]
     fn exiting_together_and_a_time_limit_are_one_line_each() {
-        let together =
-            text(&report(CauseKind::CollectiveExit, None, &["one"]), 0, true).expect("a cause");
+        let together = text(&report(CauseKind::CollectiveExit, None, &["one"]), 0, true, &[])
+            .expect("a cause");
         assert_eq!(together, "all ranks exited together, with code 7");
-        let limit = text(&report(CauseKind::Timeout, None, &[]), 0, false).expect("a cause");
+        let limit = text(&report(CauseKind::Timeout, None, &[]), 0, false, &[]).expect("a cause");
         assert!(
             limit.starts_with(
                 "it happened; the job was ended with code 7\n  try: a longer --timeout"
@@ -220,6 +233,6 @@ mod tests {
     fn nothing_to_say_about_success() {
         let mut good = report(CauseKind::Abort, None, &[]);
         good.cause = None;
-        assert_eq!(text(&good, 2, true), None);
+        assert_eq!(text(&good, 2, true, &[]), None);
     }
 }

@@ -98,6 +98,10 @@ classes! {
     Limits: Program, false =>
         "raise the limit there (/etc/security/limits.conf, LimitNOFILE=, LimitNPROC= and TasksMax= \
          of an sshd that systemd starts), or start fewer ranks on that host";
+    /// It has fewer cpus, cores or sockets than its ranks are to be bound to.
+    Cpus: Program, false =>
+        "ask for less with -c or --bind-to (-c 0 leaves binding alone), put fewer ranks on that host \
+         (-n, or -N and more hosts), or see which cpus a login there may use (taskset -cp $$)";
     /// It was there and is not any more.
     Lost: Bootstrap, false => "look whether the host, its network or its agent went down";
     /// Anything else.

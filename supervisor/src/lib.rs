@@ -4,6 +4,7 @@
 //! * [`report`]: what became of it, as data.
 //! * [`local`]: the launcher's own process: forks the supervisor, forwards signals, collects the
 //!   report.
+//! * [`binding`]: which cpus each rank of a host may use.
 //! * `agent`: supervises ranks: a pure machine that decides, and what carries its decisions out.
 //! * `root`, [`node`], [`tree`], `link`: jobs with other hosts. The root is what the launcher forks
 //!   then; a node is the agent of one host; they talk over links (`docs/design/tree.md`).
@@ -13,6 +14,7 @@
 //! * [`doctor`]: all steps of a start without a job.
 
 mod agent;
+pub mod binding;
 pub mod doctor;
 pub(crate) mod event_loop;
 mod link;

@@ -21,7 +21,7 @@ use crate::agent::sys::{self, Reaped};
 use crate::agent::{machine, processes, record};
 pub use crate::event_loop::OsError;
 use crate::event_loop::{self, Poller, Ready, Role, Sender, Signals, Token, cannot, ms};
-use crate::plan::{JobPlan, StdinTo};
+use crate::plan::{JobPlan, Program, StdinTo};
 use crate::report::{End, JobReport};
 use crate::watch;
 
@@ -215,6 +215,9 @@ fn check(plan: &JobPlan) -> Result<(), LocalError> {
     }
     if !plan.cpus.is_empty() && plan.cpus.len() != plan.size as usize {
         return bad(format!("{} CPU sets for {} ranks", plan.cpus.len(), plan.size));
+    }
+    if let Some(problem) = Program::problem(&plan.programs, plan.size) {
+        return bad(problem);
     }
     if let StdinTo::Rank(rank) = plan.stdin
         && rank.0 >= plan.size

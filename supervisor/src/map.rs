@@ -110,6 +110,13 @@ impl Map {
         matches!(self.hosts.as_slice(), [host] if host.here)
     }
 
+    /// Whether a rank is on the launching host.
+    #[must_use]
+    pub fn is_here(&self, rank: u32) -> bool {
+        let host = self.host_of.get(rank as usize).and_then(|host| self.hosts.get(*host as usize));
+        host.is_some_and(|host| host.here)
+    }
+
     /// Number of ranks of each host, by host.
     #[must_use]
     pub fn shares(&self) -> Vec<u32> {
@@ -140,30 +147,5 @@ impl Map {
             Place { host, local }
         };
         self.host_of.iter().map(|host| place(*host)).collect()
-    }
-}
-
-/// The cpu sets of the ranks of one host, by local number: `per_rank` cpus each, disjoint, in
-/// order, out of those that the host's agent may use. None when there are too few.
-#[must_use]
-pub fn cpu_sets(allowed: &[usize], per_rank: u32, ranks: u32) -> Option<Vec<Vec<usize>>> {
-    if per_rank == 0 {
-        return Some(Vec::new());
-    }
-    let enough = u64::from(per_rank) * u64::from(ranks) <= allowed.len() as u64;
-    let sets = allowed.chunks_exact(per_rank as usize).take(ranks as usize);
-    enough.then(|| sets.map(<[_]>::to_vec).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpus_are_disjoint_and_in_order() {
-        assert_eq!(cpu_sets(&[1, 2, 5, 7, 9], 2, 2), Some(vec![vec![1, 2], vec![5, 7]]));
-        assert_eq!(cpu_sets(&[1, 2, 5], 2, 2), None);
-        assert_eq!(cpu_sets(&[], 0, 1000), Some(Vec::new()));
-        assert_eq!(cpu_sets(&[0], u32::MAX, u32::MAX), None);
     }
 }

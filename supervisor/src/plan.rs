@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bootstrap::Rank;
+use serde::{Deserialize, Serialize};
 
 pub use spawner_ssh::{HostEntry, Ssh, StageMode};
 
-pub use crate::map::{Map, MapError, Place, cpu_sets};
+pub use crate::binding::{Binding, Part, Spread};
+pub use crate::map::{Map, MapError, Place};
 
 /// Who gets the launcher's standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +65,9 @@ pub struct JobPlan {
     pub program_word: usize,
     /// Argument vector, with word 0.
     pub argv: Vec<OsString>,
+    /// The programs of a job with several, in the order of their ranks, the one above first; empty:
+    /// all ranks run that one.
+    pub programs: Vec<Program>,
     /// Complete environment of the ranks, without the per-rank variables that the agent adds.
     pub env: Vec<(OsString, OsString)>,
     /// What ranks on other hosts get on top of what a login there sets; it wins over that.
@@ -71,10 +76,10 @@ pub struct JobPlan {
     pub directory: PathBuf,
     /// CPU set of each rank on this host (logical numbers), by rank; empty = leave the binding
     /// alone. Of a job with other hosts it is empty: there each host's agent binds by
-    /// `cpus_per_rank`.
+    /// `binding`.
     pub cpus: Vec<Vec<usize>>,
-    /// Cpus that each rank is bound to, by [`cpu_sets`] of its host; 0 = leave the binding alone.
-    pub cpus_per_rank: u32,
+    /// How the ranks of each host use its cpus.
+    pub binding: Binding,
     /// How other hosts are reached.
     pub reach: Reach,
     /// Standard input.
@@ -101,6 +106,69 @@ pub struct JobPlan {
     pub verbose: u8,
 }
 
+/// One of several programs of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Its first rank; its ranks are those up to the first one of the next program.
+    pub first: u32,
+    /// Absolute path of the file to execute (the wrapper when there is one).
+    pub file: OsString,
+    /// Which word of `argv` is the GASNet program; 0: the one that is executed.
+    pub word: u32,
+    /// Whether it carries the conduit's identification string.
+    pub gasnet: bool,
+    /// Argument vector, with word 0.
+    pub argv: Vec<OsString>,
+    /// Variables of its ranks, on top of those of all.
+    pub env: Vec<(OsString, OsString)>,
+    /// Working directory of its ranks, in place of that of the others.
+    pub directory: Option<OsString>,
+}
+
+impl Program {
+    /// The file of the program itself, behind a wrapper if there is one.
+    #[must_use]
+    pub fn own_file(&self) -> &OsString {
+        self.argv.get(self.word as usize).filter(|_| self.word > 0).unwrap_or(&self.file)
+    }
+
+    /// Puts it at another place.
+    pub fn set_own_file(&mut self, place: OsString) {
+        match self.argv.get_mut(self.word as usize).filter(|_| self.word > 0) {
+            Some(word) => *word = place,
+            None => self.file = place,
+        }
+    }
+
+    /// `env` with its own variables.
+    #[must_use]
+    pub fn environment(&self, env: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
+        let other =
+            |(name, _): &&(OsString, OsString)| !self.env.iter().any(|(own, _)| own == name);
+        env.iter().filter(other).chain(&self.env).cloned().collect()
+    }
+
+    /// What is wrong with the programs of a job of so many ranks, if anything is.
+    #[must_use]
+    pub fn problem(programs: &[Self], size: u32) -> Option<String> {
+        let first = programs.first()?;
+        let ascending = programs.is_sorted_by(|a, b| a.first < b.first);
+        if first.first != 0 || !ascending || programs.iter().any(|program| program.first >= size) {
+            return Some(format!("the ranks of its programs are not those of {size}"));
+        }
+        let wrong = |program: &&Self| program.argv.len() <= program.word as usize;
+        programs.iter().find(wrong).map(|program| {
+            format!("word {} of a program with {}", program.word, program.argv.len())
+        })
+    }
+
+    /// The index of the program of a rank.
+    #[must_use]
+    pub fn index_of(programs: &[Self], rank: u32) -> usize {
+        programs.partition_point(|program| program.first <= rank).saturating_sub(1)
+    }
+}
+
 /// How other hosts are reached: the `GASNET_SSH_*` variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
@@ -114,6 +182,42 @@ pub struct Reach {
 }
 
 impl JobPlan {
+    /// The programs with their ranks: one at least.
+    #[must_use]
+    pub fn all_programs(&self) -> Vec<Program> {
+        if !self.programs.is_empty() {
+            return self.programs.clone();
+        }
+        vec![Program {
+            first: 0,
+            file: self.program.clone().into(),
+            word: u32::try_from(self.program_word).unwrap_or(0),
+            gasnet: self.conduit_program,
+            argv: self.argv.clone(),
+            env: Vec::new(),
+            directory: None,
+        }]
+    }
+
+    /// Indices of the programs that some of `ranks` run.
+    pub(crate) fn programs_of(&self, ranks: &[Rank]) -> Vec<usize> {
+        let of = |rank: &Rank| Program::index_of(&self.programs, rank.0);
+        let mut all: Vec<usize> = ranks.iter().map(of).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Directories that `ranks` start in.
+    pub(crate) fn directories_of(&self, ranks: &[Rank]) -> Vec<PathBuf> {
+        let own = |at: usize| self.programs.get(at)?.directory.clone().map(PathBuf::from);
+        let programs = self.programs_of(ranks).into_iter();
+        let mut all: Vec<PathBuf> =
+            programs.map(|at| own(at).unwrap_or_else(|| self.directory.clone())).collect();
+        all.dedup();
+        all
+    }
+
     /// A plan with everything at its default: empty environment, directory `/`, host `localhost`,
     /// standard input to rank 0, no binding, no time limit, an exit bound of 6 s. `program` is the
     /// file, `argv` the words with word 0.
@@ -131,5 +235,55 @@ impl JobPlan {
             exit_bound: Duration::from_secs(6),
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn programs(firsts: &[u32]) -> Vec<Program> {
+        let program = |first: &u32| Program {
+            first: *first,
+            file: "/bin/env".into(),
+            argv: vec!["env".into(), "/bin/a".into()],
+            ..Program::default()
+        };
+        firsts.iter().map(program).collect()
+    }
+
+    #[test]
+    fn ranks_have_the_program_that_begins_last_before_them() {
+        let all = programs(&[0, 2, 3]);
+        let seen: Vec<usize> = (0..5).map(|rank| Program::index_of(&all, rank)).collect();
+        assert_eq!(seen, [0, 0, 1, 2, 2]);
+        assert_eq!(Program::index_of(&[], 7), 0);
+    }
+
+    /// They also come from a message.
+    #[test]
+    fn programs_that_cannot_be_are_refused() {
+        assert_eq!(Program::problem(&[], 3), None);
+        assert_eq!(Program::problem(&programs(&[0, 2]), 3), None);
+        for bad in [&[1][..], &[0, 0], &[0, 2, 1], &[0, 3]] {
+            assert!(Program::problem(&programs(bad), 3).is_some(), "{bad:?}");
+        }
+        let mut no_word = programs(&[0]);
+        no_word[0].word = 2;
+        assert!(Program::problem(&no_word, 1).is_some());
+    }
+
+    #[test]
+    fn a_program_has_its_own_file_and_variables() {
+        let mut program = Program { word: 1, ..programs(&[0]).remove(0) };
+        assert_eq!(program.own_file(), "/bin/a");
+        program.set_own_file("/tmp/a".into());
+        assert_eq!(
+            (program.file.to_str(), program.argv[1].to_str()),
+            (Some("/bin/env"), Some("/tmp/a"))
+        );
+        program.env = vec![("A".into(), "2".into())];
+        let all = [("A".into(), "1".into()), ("B".into(), "1".into())];
+        assert_eq!(program.environment(&all), [("B".into(), "1".into()), ("A".into(), "2".into())]);
     }
 }

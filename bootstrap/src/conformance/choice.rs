@@ -28,7 +28,7 @@ pub fn several_are_refused_by_name(providers: &[Provider]) {
         (&[("PMIX_RANK", "0")], "PMIX_RANK=\"0\""),
         (&[("PMIX_RANK", "0"), ("SLURM_NTASKS", "16")], "SLURM_NTASKS=\"16\""),
         (
-            &[("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_NTASKS", "16")],
+            &[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_NTASKS", "16")],
             "SLURM_STEP_NUM_TASKS",
         ),
     ] {

@@ -24,16 +24,29 @@ pub struct TooFewSlots {
     pub hosts: usize,
 }
 
-/// Spreads `ranks` ranks over `hosts`, within their slots: consecutive ranks share a host, or, if
-/// `cyclic`, are on consecutive hosts. Hosts that get none are left out.
+/// How ranks are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Consecutive ranks share a host, shares are even.
+    Block,
+    /// Consecutive ranks are on consecutive hosts, shares are even.
+    Cyclic,
+    /// Consecutive ranks share a host, and one host after the other is filled.
+    Fill,
+}
+
+/// Spreads `ranks` ranks over `hosts`, within their slots. Hosts that get none are left out.
 ///
 /// # Errors
 /// More ranks than slots.
-pub fn spread(hosts: Vec<HostEntry>, ranks: u32, cyclic: bool) -> Result<Map, TooFewSlots> {
+pub fn spread(hosts: Vec<HostEntry>, ranks: u32, layout: Layout) -> Result<Map, TooFewSlots> {
     let slots: Vec<_> = hosts.iter().map(|host| host.slots).collect();
-    let shares = shares(ranks, &slots)?;
+    let shares = match layout {
+        Layout::Block | Layout::Cyclic => shares(ranks, &slots)?,
+        Layout::Fill => filled(ranks, &slots)?,
+    };
     let indices = 0..u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-    let host_of = if cyclic {
+    let host_of = if layout == Layout::Cyclic {
         let rounds = 0..shares.iter().copied().max().unwrap_or(0);
         let with = |round| indices.clone().zip(&shares).filter(move |(_, s)| **s > round);
         rounds.flat_map(|round| with(round).map(|(host, _)| host)).collect()
@@ -42,6 +55,26 @@ pub fn spread(hosts: Vec<HostEntry>, ranks: u32, cyclic: bool) -> Result<Map, To
         indices.zip(&shares).flat_map(ranks).collect()
     };
     Ok(Map { hosts, host_of }.without_idle_hosts())
+}
+
+/// How many ranks each host gets when one after the other is filled up to its slots. Hosts without a
+/// number of slots share evenly what is left then.
+///
+/// # Errors
+/// More ranks than slots.
+fn filled(ranks: u32, slots: &[Option<u32>]) -> Result<Vec<u32>, TooFewSlots> {
+    let mut rest = ranks;
+    let mut take = |slots: Option<u32>| {
+        let taken = slots.map_or(0, |slots| slots.min(rest));
+        rest -= taken;
+        taken
+    };
+    let full: Vec<u32> = slots.iter().map(|slots| take(*slots)).collect();
+    let open = slots.iter().map(|slots| if slots.is_some() { Some(0) } else { None });
+    let even = shares(rest, &open.collect::<Vec<_>>());
+    // The message tells of all slots.
+    let even = even.or_else(|_| shares(ranks, slots))?;
+    Ok(full.into_iter().zip(even).map(|(full, even)| full + even).collect())
 }
 
 /// How many ranks each host gets when `ranks` are spread evenly: consecutive ranks, the first hosts
@@ -100,9 +133,9 @@ mod tests {
         assert_eq!(layout(10, 4), [3, 3, 2, 2]);
         assert_eq!(layout(3, 5), [1, 1, 1, 0, 0]);
         assert_eq!(layout(5, 0), [0; 0]);
-        let map = spread(hosts(&[None; 4]), 10, false).expect("fits");
+        let map = spread(hosts(&[None; 4]), 10, Layout::Block).expect("fits");
         assert_eq!(map.host_of, [0, 0, 0, 1, 1, 1, 2, 2, 3, 3]);
-        let map = spread(hosts(&[None; 4]), 10, true).expect("fits");
+        let map = spread(hosts(&[None; 4]), 10, Layout::Cyclic).expect("fits");
         assert_eq!(map.host_of, [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]);
         assert_eq!(map.ranks_of(1), [1, 5, 9]);
         assert_eq!(map.places()[9], Place { host: 1, local: 2 });
@@ -116,8 +149,21 @@ mod tests {
         let error = shares(9, &[Some(4), Some(2)]).expect_err("too many").to_string();
         assert_eq!(error, "9 ranks need 9 slots, but the 2 hosts of the job have 6: 3 too few");
         assert_eq!(shares(1, &[]), Err(TooFewSlots { ranks: 1, slots: 0, hosts: 0 }));
-        let map = spread(hosts(&[Some(1), Some(3), None]), 7, true).expect("fits");
+        let map = spread(hosts(&[Some(1), Some(3), None]), 7, Layout::Cyclic).expect("fits");
         assert_eq!(map.host_of, [0, 1, 2, 1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn hosts_are_filled_in_order() {
+        assert_eq!(filled(5, &[Some(4), Some(2), Some(2)]), Ok(vec![4, 1, 0]));
+        assert_eq!(filled(9, &[None, Some(4), None]), Ok(vec![3, 4, 2]));
+        assert_eq!(filled(2, &[None, Some(4)]), Ok(vec![0, 2]));
+        assert_eq!(
+            filled(5, &[Some(3), Some(1)]),
+            Err(TooFewSlots { ranks: 5, slots: 4, hosts: 2 })
+        );
+        let map = spread(hosts(&[Some(3), Some(3), Some(3)]), 4, Layout::Fill).expect("fits");
+        assert_eq!((map.host_of.as_slice(), map.hosts.len()), (&[0, 0, 0, 1][..], 2));
     }
 
     #[test]
@@ -150,7 +196,8 @@ mod tests {
             cyclic: bool,
         ) {
             let total: u64 = slots.iter().map(|s| s.map_or(u64::MAX / 64, u64::from)).sum();
-            let map = spread(hosts(&slots), ranks, cyclic);
+            let layout = if cyclic { Layout::Cyclic } else { Layout::Block };
+            let map = spread(hosts(&slots), ranks, layout);
             prop_assert_eq!(map.is_ok(), total >= u64::from(ranks));
             let Ok(map) = map else { return Ok(()) };
             prop_assert_eq!(map.check(), Ok(()));

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use supervisor::plan::{HostEntry, Map};
 
-use self::layout::TooFewSlots;
+use self::layout::{Layout, TooFewSlots};
 use self::list::Grammar::{self, GridEngine, Lines, Words};
 use self::list::{Here, List, ListError};
 use crate::flags::{Flags, MapRule};
@@ -39,6 +39,18 @@ pub enum HostsError {
     /// Ranks do not fit on the hosts of a source.
     #[error("{0}. Try -n {fits}, or give {1} more hosts or slots", fits = .0.slots)]
     Slots(TooFewSlots, String),
+    /// Ranks do not fit with `--ranks-per-host`: why, its value, where the hosts are from.
+    #[error("--ranks-per-host {1}: {0}. Try a larger number, or give {2} more hosts or slots")]
+    PerHost(TooFewSlots, u32, String),
+    /// `--ranks-per-host` needs more than this host: its value, ranks, hosts needed, this host.
+    #[error(
+        "--ranks-per-host {0}: {1} ranks need {2} hosts, but no host list is set, so only this host ({3}) is known. \
+         Try --hosts n1,n2 or --hostfile FILE, or --ranks-per-host {1}"
+    )]
+    PerHostHere(u32, u32, u32, String),
+    /// `--ranks-per-host` with a map that says it all.
+    #[error("--ranks-per-host and --map FILE both say which host has which ranks; leave one out")]
+    PerHostMap,
     /// A map puts too many ranks on a host: its name, its ranks, its slots, where the hosts are
     /// from.
     #[error(
@@ -143,22 +155,33 @@ pub fn choose(
     let wanted = flags.host_count.map(|wanted| wanted.min(ranks));
     let listed = read(flags.hosts.as_deref(), flags.hostfile.as_deref(), &variable)?;
     let by_file = matches!(flags.map, MapRule::File(_));
+    if by_file && flags.ranks_per_host.is_some() {
+        return Err(HostsError::PerHostMap);
+    }
     let own = own(here, &variable, by_file || listed.as_ref().is_some_and(Listed::has_users));
     let source = listed.as_ref().map(|listed| listed.source.clone());
     let asked = by_file || listed.as_ref().is_some_and(|listed| !listed.batch);
     // A map file says itself which of the hosts it needs.
+    let needed = flags.ranks_per_host.map_or(ranks, |each| ranks.div_ceil(each));
     let most = wanted.unwrap_or(if by_file { u32::MAX } else { ranks });
     let hosts = listed
         .map(|listed| usable(listed, keep_duplicates, wanted, &own, &mut warnings))
-        .transpose()?;
+        .transpose()?
+        .map(|hosts| if flags.oversubscribe { without_slots(hosts) } else { hosts });
     let (hosts, spares) = kept_back(flags, hosts, most, wanted.is_some(), &source)?;
     let map = match (&flags.map, hosts, wanted) {
         (MapRule::File(path), hosts, _) => from_file(path, ranks, wanted, hosts, &own, &source)?,
         (rule, Some(hosts), _) => {
             let source = source.as_deref().unwrap_or_default();
-            spread(hosts, ranks, *rule == MapRule::Cyclic, source, asked, &mut warnings)?
+            let needed = wanted.unwrap_or(needed);
+            let rules = Rules { rule, each: flags.ranks_per_host, needed, asked, source };
+            spread(hosts, ranks, &rules, &mut warnings)?
         }
         (_, None, Some(hosts @ 2..)) => return Err(HostsError::NoList(hosts, own.name, ranks)),
+        (_, None, _) if needed > 1 && flags.ranks_per_host.is_some_and(|each| each < ranks) => {
+            let each = flags.ranks_per_host.unwrap_or(ranks);
+            return Err(HostsError::PerHostHere(each, ranks, needed, own.name));
+        }
         (_, None, _) => Map::here(here, ranks),
     };
     if source.is_none() && variable("SLURM_JOB_ID").is_some_and(|id| !id.is_empty()) {
@@ -290,25 +313,73 @@ fn usable(
     Ok(hosts)
 }
 
-fn spread(
-    mut hosts: Vec<HostEntry>,
-    ranks: u32,
-    cyclic: bool,
-    source: &str,
+fn without_slots(mut hosts: Vec<HostEntry>) -> Vec<HostEntry> {
+    hosts.iter_mut().for_each(|host| host.slots = None);
+    hosts
+}
+
+/// What decides how ranks are spread over the hosts of a list.
+struct Rules<'a> {
+    rule: &'a MapRule,
+    /// `--ranks-per-host`.
+    each: Option<u32>,
+    /// Hosts that are wanted with it.
+    needed: u32,
+    /// Whether the user named the hosts, and not a batch system.
     asked: bool,
+    /// Where they are from.
+    source: &'a str,
+}
+
+impl Rules<'_> {
+    fn layout(&self) -> Layout {
+        match (self.rule, self.each) {
+            (MapRule::Cyclic, _) => Layout::Cyclic,
+            (MapRule::Slots, _) | (_, Some(_)) => Layout::Fill,
+            _ => Layout::Block,
+        }
+    }
+
+    /// The hosts as far as `--ranks-per-host` lets them be used.
+    fn limited(&self, mut hosts: Vec<HostEntry>) -> Vec<HostEntry> {
+        let Some(each) = self.each else { return hosts };
+        // A host with fewer slots than that leaves more for others.
+        if hosts.iter().all(|host| host.slots.is_none_or(|slots| slots >= each)) {
+            hosts.truncate(self.needed as usize);
+        }
+        for host in &mut hosts {
+            host.slots = Some(host.slots.map_or(each, |slots| slots.min(each)));
+        }
+        hosts
+    }
+
+    fn refused(&self, why: TooFewSlots) -> HostsError {
+        let source = self.source.to_owned();
+        match self.each {
+            Some(each) => HostsError::PerHost(why, each, source),
+            None => HostsError::Slots(why, source),
+        }
+    }
+}
+
+fn spread(
+    hosts: Vec<HostEntry>,
+    ranks: u32,
+    rules: &Rules<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Map, HostsError> {
-    let refused = match layout::spread(hosts.clone(), ranks, cyclic) {
+    let layout = rules.layout();
+    let refused = match layout::spread(rules.limited(hosts.clone()), ranks, layout) {
         Ok(map) => return Ok(map),
-        Err(refused) if asked => return Err(HostsError::Slots(refused, source.to_owned())),
+        Err(refused) if rules.asked => return Err(rules.refused(refused)),
         Err(refused) => refused,
     };
     // A batch system's slots are not the user's wish: programs that compute little may well share
     // cpus.
-    warnings.push(format!("{refused} ({source}); the slots are not heeded"));
-    hosts.iter_mut().for_each(|host| host.slots = None);
-    layout::spread(hosts, ranks, cyclic)
-        .map_err(|refused| HostsError::Slots(refused, source.to_owned()))
+    let map = layout::spread(rules.limited(without_slots(hosts)), ranks, layout)
+        .map_err(|refused| rules.refused(refused))?;
+    warnings.push(format!("{refused} ({}); the slots are not heeded", rules.source));
+    Ok(map)
 }
 
 fn from_file(

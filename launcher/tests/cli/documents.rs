@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use clap_complete::Shell;
+use launcher::aliases::{ALIASES, REFUSED, pages};
 use launcher::{documents, exit_code, flags::command};
 
 fn compare(path: &str, made: &str) {
@@ -24,6 +25,30 @@ fn compare(path: &str, made: &str) {
 #[test]
 fn manual_page_is_current() {
     compare("../man/gasnetrun_ibv.1", &documents::man_page().expect("made in memory"));
+}
+
+#[test]
+fn the_page_of_other_options_is_current() {
+    compare("../docs/options-of-others.md", &pages::page());
+}
+
+/// Everything that is made from the tables knows every alias.
+#[test]
+fn help_manual_and_completions_know_the_options_of_others() {
+    let help = command().render_long_help().to_string();
+    let page = documents::man_page().expect("made in memory").replace("\\-", "-");
+    let bash = documents::completions(Shell::Bash);
+    for alias in ALIASES {
+        for word in alias.words {
+            assert!(help.contains(word), "{word}");
+            assert!(page.contains(&alias.form(word)), "{word}");
+            let known = word.starts_with("--") || word.len() == 2;
+            assert!(!known || bash.contains(&format!(" {word} ")), "{word}");
+        }
+    }
+    for word in REFUSED.iter().flat_map(|row| row.words) {
+        assert!(page.contains(word), "{word}");
+    }
 }
 
 #[test]

@@ -7,3 +7,4 @@ mod dry_run;
 mod room;
 mod runs;
 mod settings;
+mod vocabulary;

@@ -20,6 +20,9 @@ deadlines! {
         ANNOUNCE = "bootstrap.announce", secs(2),
             "A rank that exits waits for room in its agent's socket. When the agent is stopped, \
              the exit goes on without it.";
+        FIRST_SPEAKS = "bootstrap.first-speaks", ms(500),
+            "A process of another launcher's job that cannot be joined leaves time to the first one, \
+             which says why: at the end of any of them launchers end the others.";
         PM_ANSWER = "bootstrap.process-manager.answer", secs(60),
             "A rank waits for any answer of a PMI server but a fence. Servers answer in \
              milliseconds; one that does not know a command may stay silent.";

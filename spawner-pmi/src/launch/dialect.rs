@@ -52,6 +52,12 @@ pub struct Dialect {
     pub unbound: Words,
     /// Words for `{c}` cpus per rank.
     pub bound: Option<Words>,
+    /// Words for ranks that are bound to a core, socket or NUMA node each, in this order.
+    pub bound_to: Option<[Words; 3]>,
+    /// Words for hosts that may have more ranks than slots.
+    pub oversubscribe: Option<Words>,
+    /// Words for a report of what ranks are bound to.
+    pub report: Option<Words>,
     /// Words for layout and cpus at once, in place of both, where one option holds them.
     pub layout_and_bound: Option<Words>,
     /// The same for ranks dealt to the hosts in turn.
@@ -59,6 +65,8 @@ pub struct Dialect {
     /// Words for a script `{s}` that the launcher runs on its own host before the ranks, with their
     /// job's variables, and how such an option begins, which a template may hold already.
     pub before: Option<(Words, &'static str)>,
+    /// Whether several programs are told apart by colons, with `-n` for each.
+    pub colons: bool,
     /// Words for more messages.
     pub verbose: Words,
     /// Words for labels in front of lines.
@@ -92,9 +100,13 @@ const fn row(
         slots: false,
         unbound: &[],
         bound: None,
+        bound_to: None,
+        oversubscribe: None,
+        report: None,
         layout_and_bound: None,
         cyclic_and_bound: None,
         before: None,
+        colons: false,
         verbose: &["-v"],
         label: None,
         stdin: None,
@@ -112,6 +124,8 @@ pub const DIALECTS: &[Dialect] = &[
         hosts: Some(&["-w", "{l}"]),
         unbound: &["--cpu-bind=none"],
         bound: Some(&["-c", "{c}", "--cpu-bind=cores"]),
+        bound_to: Some([&["--cpu-bind=cores"], &["--cpu-bind=sockets"], &["--cpu-bind=ldoms"]]),
+        oversubscribe: Some(&["-O"]),
         label: Some(&["-l"]),
         stdin: Some(&["--input={i}"]),
         stdin_for_all: true,
@@ -132,8 +146,12 @@ pub const DIALECTS: &[Dialect] = &[
         hosts: Some(&["--host", "{l}"]),
         slots: true,
         unbound: &["--bind-to", "none"],
+        bound_to: Some([&["--bind-to", "core"], &["--bind-to", "package"], &["--bind-to", "numa"]]),
+        oversubscribe: Some(&["--map-by", ":OVERSUBSCRIBE"]),
+        report: Some(&["--display", "bind"]),
         label: Some(&["--tag-output"]),
         stdin: Some(&["--stdin", "{i}"]),
+        colons: true,
         ..row("prrte", "PRRTE", Each("-x"), &["prterun"], &["PRRTE", "PRTE)", "prterun ("])
     },
     Dialect {
@@ -142,11 +160,15 @@ pub const DIALECTS: &[Dialect] = &[
         hosts: Some(&["--host", "{l}"]),
         slots: true,
         unbound: &["--bind-to", "none"],
+        bound_to: Some([&["--bind-to", "core"], &["--bind-to", "socket"], &["--bind-to", "numa"]]),
+        oversubscribe: Some(&["--oversubscribe"]),
+        report: Some(&["--report-bindings"]),
         bound: Some(&["-map-by", "slot:PE={c}"]),
         layout_and_bound: Some(&["-map-by", "ppr:{k}:node:PE={c}"]),
         cyclic_and_bound: Some(&["-map-by", "node:PE={c}"]),
         label: Some(&["--tag-output"]),
         stdin: Some(&["--stdin", "{i}"]),
+        colons: true,
         codes: "mpirun returns the code of the rank that failed first",
         ..row(
             "openmpi",
@@ -228,8 +250,10 @@ pub const DIALECTS: &[Dialect] = &[
         hosts: Some(&["-hosts", "{l}"]),
         slots: true,
         unbound: &["-bind-to", "none"],
+        bound_to: Some([&["-bind-to", "core"], &["-bind-to", "socket"], &["-bind-to", "numa"]]),
         bound: Some(&["-bind-to", "hwthread:{c}"]),
         label: Some(&["-prepend-rank"]),
+        colons: true,
         codes: "mpiexec combines the codes of all ranks bit by bit, and shows the bare number of a signal (9, 11, 15)",
         ..row(
             "hydra",

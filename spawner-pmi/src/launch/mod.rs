@@ -13,4 +13,4 @@ pub mod plan;
 pub mod template;
 
 pub use machine::System;
-pub use plan::{Call, Family, Machine, PMI, PlanError, Wanted, plan};
+pub use plan::{Call, Family, Machine, PMI, Part, PlanError, Wanted, plan};

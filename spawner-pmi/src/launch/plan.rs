@@ -119,10 +119,18 @@ pub struct Wanted<'a> {
     pub hosts: Option<u32>,
     /// `--hosts` and `--hostfile`: names, and slots where they were said.
     pub host_list: &'a [(String, Option<u32>)],
+    /// `--ranks-per-host`.
+    pub ranks_per_host: Option<u32>,
     /// Whether ranks are dealt to hosts in turn.
     pub cyclic: bool,
     /// `-c`.
     pub cpus: Option<u32>,
+    /// `--bind-to`: core, socket, NUMA node, as the index of the dialect's words, and its name.
+    pub bind_to: Option<(usize, &'static str)>,
+    /// `--oversubscribe`.
+    pub oversubscribe: bool,
+    /// `--report-bindings`.
+    pub report_bindings: bool,
     /// Who gets standard input, when that is not rank 0: `all`, `none` or a rank.
     pub stdin: Option<String>,
     /// `--tag-output`.
@@ -136,6 +144,8 @@ pub struct Wanted<'a> {
     pub program: &'a OsStr,
     /// Its arguments.
     pub arguments: &'a [OsString],
+    /// The programs of a job with several, the first among them; else empty.
+    pub parts: &'a [Part],
     /// Variables that must reach the ranks, sorted by name.
     pub environment: &'a [(OsString, OsString)],
     /// Those of them whose values no command line may have, because other users can read it.
@@ -146,6 +156,40 @@ pub struct Wanted<'a> {
     pub before: Option<PathBuf>,
     /// Working directory.
     pub directory: &'a Path,
+}
+
+/// One of several programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Ranks.
+    pub ranks: u32,
+    /// Program and arguments.
+    pub argv: Vec<OsString>,
+    /// Variables of its own.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Working directory of its own.
+    pub directory: Option<OsString>,
+}
+
+impl Part {
+    /// Its words: what is its own is set by `env`, which all launchers pass on.
+    fn words(&self) -> Vec<OsString> {
+        let mut words = Vec::new();
+        if self.directory.is_some() || !self.environment.is_empty() {
+            words.push("env".into());
+        }
+        if let Some(directory) = &self.directory {
+            words.extend(["-C".into(), directory.clone()]);
+        }
+        words.extend(self.environment.iter().map(|(name, value)| {
+            let mut word = name.clone();
+            word.push("=");
+            word.push(value);
+            word
+        }));
+        words.extend(self.argv.iter().cloned());
+        words
+    }
 }
 
 /// The call of a launcher.
@@ -189,18 +233,25 @@ pub fn plan(
     {
         layout.extend(fill(words, &[("s", &script.display().to_string())]));
     }
+    let first = wanted.parts.first();
+    let words = first.map(Part::words);
+    let (program_word, arguments) = match words.as_deref().and_then(<[_]>::split_first) {
+        Some((program, arguments)) => (program.clone(), arguments.to_vec()),
+        None => (wanted.program.to_owned(), wanted.arguments.to_vec()),
+    };
     let values = Values {
-        ranks: wanted.ranks,
+        ranks: first.map_or(wanted.ranks, |part| part.ranks),
         hosts: wanted.hosts,
         layout,
         environment: environment(dialect, wanted, &template, machine),
-        program: wanted.program.to_owned(),
-        arguments: wanted.arguments.to_vec(),
+        program: program_word,
+        arguments,
         verbose: if wanted.verbose { fill(dialect.verbose, &[]) } else { Vec::new() },
         host_file: wanted.host_file.as_ref().map(|file| file.clone().into()),
         directory: wanted.directory.into(),
     };
-    let argv = template.expand(&values)?;
+    let mut argv = template.expand(&values)?;
+    argv.extend(further(dialect, wanted, &template, &values.environment, &from)?);
     // Behind `env A=B` it is env that is called.
     let first = argv.first().cloned().unwrap_or_default();
     let program = if first == name { program } else { machine.find(&first).ok_or_else(missing)? };
@@ -268,6 +319,31 @@ fn dialect_of(program: &Path, machine: &dyn Machine) -> Result<&'static Dialect,
     Ok(row.unwrap_or_else(|| dialect::of_text("")))
 }
 
+/// The words for all programs but the first.
+fn further(
+    dialect: &'static Dialect,
+    wanted: &Wanted<'_>,
+    template: &Template,
+    environment: &[OsString],
+    from: &str,
+) -> Result<Vec<OsString>, PlanError> {
+    let Some((_, rest)) = wanted.parts.split_first() else { return Ok(Vec::new()) };
+    let speaker = Speaker { dialect, wanted, from };
+    if !dialect.colons {
+        let why = "it takes one program, or names them in a file of its own";
+        return Err(speaker.refuse("a job of several programs", why));
+    }
+    if !template.ends_with_command() {
+        let why = "further programs stand behind %C, which must be the last word of the template";
+        return Err(speaker.refuse("a job of several programs", why));
+    }
+    let words = |part: &Part| {
+        let count = [":".into(), "-n".into(), part.ranks.to_string().into()];
+        count.into_iter().chain(environment.iter().cloned()).chain(part.words()).collect::<Vec<_>>()
+    };
+    Ok(rest.iter().flat_map(words).collect())
+}
+
 /// Words in front of the program that carry the environment.
 fn environment(
     dialect: &Dialect,
@@ -322,6 +398,7 @@ fn layout(
     let mut words = speaker.placement(warnings)?;
     words.extend(speaker.hosts()?);
     words.extend(speaker.binding()?);
+    words.extend(speaker.sharing()?);
     words.extend(speaker.input()?);
     words.extend(speaker.label()?);
     Ok(words)
@@ -359,6 +436,7 @@ impl Speaker<'_> {
         let words = match (self.wanted.cyclic, self.wanted.hosts) {
             (true, _) => self.dialect.cyclic_and_bound,
             (false, Some(_)) => self.dialect.layout_and_bound,
+            (false, None) if self.wanted.ranks_per_host.is_some() => self.dialect.layout_and_bound,
             (false, None) => None,
         };
         Some((words?, cpus))
@@ -372,7 +450,16 @@ impl Speaker<'_> {
             let words = joint.or(self.dialect.cyclic);
             return self.say(words, &[("c", &cpus)], "--map cyclic", "it has no words for that");
         }
-        let Some(hosts) = self.wanted.hosts else { return Ok(Vec::new()) };
+        let per_host = self.wanted.ranks_per_host;
+        let needed = per_host.map(|each| self.wanted.ranks.div_ceil(each.max(1)));
+        let Some(hosts) = self.wanted.hosts.or(needed) else { return Ok(Vec::new()) };
+        if let Some(each) = per_host {
+            let words = joint.or(self.dialect.layout);
+            let [h, k] = [hosts, each].map(|number| number.to_string());
+            let (option, values) =
+                (format!("--ranks-per-host {each}"), [("h", &*h), ("k", &*k), ("c", &*cpus)]);
+            return self.say(words, &values, &option, "it has no words for that");
+        }
         let Some(words) = joint.or(self.dialect.layout) else {
             warnings.push(format!(
                 "-N {hosts}: no words for it are known for {}; the layout is the launcher's own",
@@ -400,7 +487,10 @@ impl Speaker<'_> {
 
     fn binding(&self) -> Result<Vec<OsString>, PlanError> {
         match self.wanted.cpus {
-            None => Ok(Vec::new()),
+            None => self.wanted.bind_to.map_or(Ok(Vec::new()), |(at, option)| {
+                let words = self.dialect.bound_to.and_then(|words| words.get(at).copied());
+                self.say(words, &[], option, "it has no words for that")
+            }),
             Some(0) => Ok(fill(self.dialect.unbound, &[])),
             Some(_) if self.joint().is_some() => Ok(Vec::new()),
             Some(cpus) => {
@@ -409,6 +499,18 @@ impl Speaker<'_> {
                 self.say(self.dialect.bound, &values, &format!("-c {cpus}"), why)
             }
         }
+    }
+
+    fn sharing(&self) -> Result<Vec<OsString>, PlanError> {
+        let mut words = Vec::new();
+        let rows = [
+            (self.wanted.oversubscribe, self.dialect.oversubscribe, "--oversubscribe"),
+            (self.wanted.report_bindings, self.dialect.report, "--report-bindings"),
+        ];
+        for (_, said, option) in rows.into_iter().filter(|(wanted, ..)| *wanted) {
+            words.extend(self.say(said, &[], option, "it has no words for that")?);
+        }
+        Ok(words)
     }
 
     fn input(&self) -> Result<Vec<OsString>, PlanError> {

@@ -178,6 +178,14 @@ impl Template {
         })
     }
 
+    /// Whether the command is the last that is said.
+    #[must_use]
+    pub fn ends_with_command(&self) -> bool {
+        self.words.last().is_some_and(|word| {
+            matches!(word.as_slice(), [Piece::Escape(Escape::Command | Escape::Arguments)])
+        })
+    }
+
     /// The words of the call, the launcher's program among them as it is written.
     ///
     /// # Errors

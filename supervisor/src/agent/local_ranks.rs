@@ -106,11 +106,13 @@ impl<'a> LocalRanks<'a> {
 
     /// What can fail before the first rank. `mask` is the ranks' signal mask.
     pub(crate) fn prepare(&mut self, mask: SigSet) -> Result<(), Unready> {
-        let directory = &self.plan.directory;
-        std::env::set_current_dir(directory).map_err(|error| {
-            let text = format!("cannot change to the directory {}: {error}", directory.display());
-            Unready { text, code: CODE_LAUNCH, class: Class::Directory }
-        })?;
+        for directory in self.plan.directories_of(&self.boot.share.ranks).iter().rev() {
+            std::env::set_current_dir(directory).map_err(|error| {
+                let text =
+                    format!("cannot change to the directory {}: {error}", directory.display());
+                Unready { text, code: CODE_LAUNCH, class: Class::Directory }
+            })?;
+        }
         let spawner = Spawner::new(self.plan, &self.boot.share, mask, self.own_input);
         self.spawner = Some(spawner.map_err(|error| {
             let limit = matches!(error, SpawnError::Limit(_));

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use bootstrap::Rank;
 use nix::fcntl::OFlag;
@@ -19,7 +20,7 @@ use super::input;
 use super::limits::{self, Short};
 use super::machine::CODE_LAUNCH;
 use super::sys::{self, Child, Failure, Image, Step};
-use crate::plan::JobPlan;
+use crate::plan::{JobPlan, Program};
 
 /// Ranks started at the same time, between two rounds of the event loop.
 pub(super) const SPAWN_BATCH: u32 = 16;
@@ -76,18 +77,53 @@ impl SpawnError {
 pub(super) struct Spawner<'a> {
     plan: &'a JobPlan,
     share: HostRanks,
-    image: Image,
+    /// One for each program of the job.
+    images: Vec<ProgramImage>,
     /// An empty file; its number is also the number of the agent's socket in every rank.
     empty: File,
-    /// Where the two variables of a rank stand in the environment.
-    own_at: Option<[usize; 2]>,
     mask: SigSet,
     limit: Option<(rlim_t, rlim_t)>,
+}
+
+/// What the ranks of one program have in common.
+struct ProgramImage {
+    image: Image,
+    file: PathBuf,
+    /// Where they start.
+    directory: PathBuf,
+    /// Where the two variables of a rank stand in the environment.
+    own_at: Option<[usize; 2]>,
+}
+
+impl ProgramImage {
+    fn new(
+        plan: &JobPlan,
+        program: Program,
+        share: &HostRanks,
+        socket: RawFd,
+    ) -> Result<Self, SpawnError> {
+        let env = program.environment(&plan.env);
+        let file = text(|| "the program's path".into(), program.file.as_bytes().to_vec())?;
+        let words = program.argv.iter().enumerate();
+        let words =
+            words.map(|(i, word)| text(|| format!("argument {i}"), word.as_bytes().to_vec()));
+        let words = words.collect::<Result<Vec<_>, _>>()?;
+        let (env, own_at) = environment(plan, &env, share, socket)?;
+        let directory = program.directory.map_or_else(|| plan.directory.clone(), PathBuf::from);
+        Ok(Self {
+            image: Image::new(file, words, env),
+            file: program.file.into(),
+            directory,
+            own_at,
+        })
+    }
 }
 
 /// A rank that is about to be made: its environment, its CPUs, and its channels.
 struct Prepared {
     local: u32,
+    /// Index of its program.
+    program: usize,
     /// Without its process yet.
     started: Started,
     env: Vec<(usize, CString)>,
@@ -113,6 +149,7 @@ const PER_RANK: [&str; 2] = ["GASNETRUN_RANK", "GASNETRUN_LOCAL_RANK"];
 /// launcher gets none of them.
 fn environment(
     plan: &JobPlan,
+    variables: &[(OsString, OsString)],
     share: &HostRanks,
     socket: RawFd,
 ) -> Result<(Vec<CString>, Option<[usize; 2]>), SpawnError> {
@@ -129,8 +166,8 @@ fn environment(
         (PER_RANK[1], "0"),
     ];
     let is_own = |name: &OsString| own.iter().any(|(ours, _)| name == ours);
-    let mut env = Vec::with_capacity(plan.env.len() + own.len());
-    for (name, value) in plan.env.iter().filter(|(name, _)| !is_own(name)) {
+    let mut env = Vec::with_capacity(variables.len() + own.len());
+    for (name, value) in variables.iter().filter(|(name, _)| !is_own(name)) {
         env.push(assignment(name, value)?);
     }
     if plan.foreign {
@@ -172,19 +209,15 @@ impl<'a> Spawner<'a> {
         let refused = |operation| move |source| SpawnError::Channel { rank: 0, operation, source };
         let empty = File::open("/dev/null").map_err(refused("open /dev/null"))?;
         sys::close_on_exec_from(3).map_err(refused("mark descriptors close-on-exec"))?;
-        let program =
-            text(|| "the program's path".into(), plan.program.as_os_str().as_bytes().to_vec())?;
-        let words = plan.argv.iter().enumerate();
-        let words =
-            words.map(|(i, word)| text(|| format!("argument {i}"), word.as_bytes().to_vec()));
-        let words = words.collect::<Result<Vec<_>, _>>()?;
-        let (env, own_at) = environment(plan, share, empty.as_raw_fd())?;
-        let image = Image::new(program, words, env);
+        let programs = plan.all_programs().into_iter();
+        let images =
+            programs.map(|program| ProgramImage::new(plan, program, share, empty.as_raw_fd()));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
         let count = share.count();
         limits::processes(count).map_err(SpawnError::Limit)?;
         let limit = limits::make_room(count, descriptors(plan, share, own_input))
             .map_err(SpawnError::Limit)?;
-        Ok(Self { plan, share: share.clone(), image, empty, own_at, mask, limit })
+        Ok(Self { plan, share: share.clone(), images, empty, mask, limit })
     }
 
     /// Starts the local ranks from `first` on at the same time, one per input. One result each, up
@@ -204,6 +237,25 @@ impl<'a> Spawner<'a> {
                 }
             }
         }
+        let mut results = Vec::with_capacity(made.len() + 1);
+        while let Some(program) = made.first().map(|prepared| prepared.program) {
+            let count = made.iter().take_while(|prepared| prepared.program == program).count();
+            let rest = made.split_off(count);
+            results.extend(self.launch(program, std::mem::replace(&mut made, rest)));
+        }
+        results.into_iter().chain(failed.map(Err)).collect()
+    }
+
+    /// Starts ranks of one program.
+    fn launch(&mut self, program: usize, made: Vec<Prepared>) -> Vec<Result<Started, SpawnError>> {
+        let several = self.images.len() > 1;
+        let Some(own) = self.images.get_mut(program) else { return Vec::new() };
+        // New processes begin where we are.
+        if several && let Err(error) = std::env::set_current_dir(&own.directory) {
+            let operation = "change to its program's directory";
+            let rank = made.first().map_or(0, |prepared| self.share.rank(prepared.local));
+            return vec![Err(SpawnError::Channel { rank, operation, source: error })];
+        }
         let children = made.iter().map(|prepared| Child {
             env: &prepared.env,
             streams: prepared.streams,
@@ -213,14 +265,14 @@ impl<'a> Spawner<'a> {
             mask: &self.mask,
         });
         let children: Vec<Child<'_>> = children.collect();
-        let pids = self.image.launch(&children);
+        let pids = own.image.launch(&children);
         let ranks = made.into_iter().zip(pids);
         let results = ranks.map(|(prepared, pid)| {
             drop(prepared.theirs);
             let pid = pid.map_err(|failure| self.explain(prepared.local, failure))?;
             Ok(Started { pid, ..prepared.started })
         });
-        results.chain(failed.map(Err)).collect()
+        results.collect()
     }
 
     fn prepare(&self, local: u32, input: Input) -> Result<Prepared, SpawnError> {
@@ -261,7 +313,8 @@ impl<'a> Spawner<'a> {
             let value = value.to_string();
             Ok((at, assignment(OsStr::new(name), OsStr::new(&value))?))
         };
-        let env = match self.own_at {
+        let program = Program::index_of(&self.plan.programs, rank);
+        let env = match self.images.get(program).and_then(|own| own.own_at) {
             Some([rank_at, local_at]) => {
                 vec![own(rank_at, PER_RANK[0], rank)?, own(local_at, PER_RANK[1], local)?]
             }
@@ -275,13 +328,15 @@ impl<'a> Spawner<'a> {
         let theirs =
             [Some(out), Some(err), Some(rank_socket), source].into_iter().flatten().collect();
         let started = Started { pid: 0, stdin, stdout, stderr, socket };
-        Ok(Prepared { local, started, env, cpus, streams, socket_end, theirs })
+        Ok(Prepared { local, program, started, env, cpus, streams, socket_end, theirs })
     }
 
     /// The failure in words: what failed, what was seen, what to try.
     fn explain(&self, local: u32, failure: Failure) -> SpawnError {
         let rank = self.share.rank(local);
-        let program = self.plan.program.display();
+        let at = Program::index_of(&self.plan.programs, rank);
+        let file = self.images.get(at).map_or(self.plan.program.as_path(), |own| &own.file);
+        let program = file.display();
         let what = match failure.step {
             Step::Clone => "make a process".to_owned(),
             Step::Group => "make a process group".to_owned(),
@@ -298,7 +353,7 @@ impl<'a> Spawner<'a> {
             Step::Exec => format!("execute {program}"),
         };
         let (code, hint) = match (failure.step, failure.errno) {
-            (Step::Exec, libc::ENOENT) if self.plan.program.exists() => {
+            (Step::Exec, libc::ENOENT) if file.exists() => {
                 (126, ": the file is there, its interpreter (#! line or dynamic loader) is not")
             }
             (Step::Exec, libc::ENOENT | libc::ENOTDIR) => (127, ""),

@@ -15,7 +15,7 @@ use spawner_ssh::diagnosis::{Failure, Step};
 use super::parent::Parent;
 use super::relay::Relay;
 use super::setup::{
-    begin_staging, hash_of_parent, memory_of, other, plan_of, setup, share_of, staging_of,
+    begin_staging, files_of, hash_of_parent, memory_of, other, plan_of, setup, share_of, staging_of,
 };
 use super::{Origin, check};
 use crate::agent::bootstrap_server::BootstrapServer;
@@ -28,7 +28,7 @@ use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, cann
 use crate::link::Links;
 use crate::plan::JobPlan;
 use crate::report::End;
-use crate::stage::Staging;
+use crate::stage::Programs;
 use crate::trace::Upload;
 use crate::tree::frames::Lane;
 use crate::tree::hosts::HostStatus;
@@ -70,12 +70,13 @@ fn work(origin: Origin) -> Result<(), OsError> {
     let several = words.hosts > 1 && !own.here;
     let examine = words.doctor.then(|| (words.directory.clone(), plan.env.clone()));
     let mut staging = staging_of(&words, own.here, job);
-    if staging.needs_hash() {
-        staging.learn(hash_of_parent(&mut parent, &mut waiting)?);
-    }
-    let staged = begin_staging(&mut staging, &mut plan);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
-    let (share, bound) = share_of(&words, index, host_of);
+    let runs = files_of(&plan, index, &host_of);
+    if staging.needs_hash(|file| runs.iter().any(|own| own == file)) {
+        staging.learn(&hash_of_parent(&mut parent, &mut waiting)?);
+    }
+    let staged = begin_staging(&mut staging, &mut plan, &runs);
+    let (share, bound) = share_of(&words, &own.name, index, host_of, &mut parent);
     plan.trace = memory_of(&words, &share, &mut parent);
     let boot = BootstrapServer::node(&poller, share, Vec::new())
         .map_err(|error| other(error.to_string()))?;
@@ -129,8 +130,8 @@ pub(super) struct Driver<'a> {
     pub(super) relay: Relay,
     pub(super) ranks: LocalRanks<'a>,
     pub(super) below: Links,
-    pub(super) staging: Staging,
-    /// Links whose agents wait for the program's hash, which our parent was asked for.
+    pub(super) staging: Programs,
+    /// Links whose agents wait for the programs' hashes, which our parent was asked for.
     pub(super) describing: Vec<usize>,
     /// What the parent does not know yet, of our ranks and those below.
     pub(super) events: Vec<RankEvent>,
@@ -185,12 +186,18 @@ impl Driver<'_> {
         self.settled(Ok(()));
     }
 
-    /// Looks at what ranks will run: the program and, if there is one, the wrapper.
+    /// Looks at what ranks of this host will run: programs and, if there are, the wrappers.
     pub(super) fn check_program(&self) -> Result<(), Failure> {
-        check::program(&self.plan.program, &self.plan.env)?;
-        let word = self.plan.program_word;
-        let behind = self.plan.argv.get(word).filter(|_| word > 0);
-        behind.map_or(Ok(()), |path| check::program(path.as_ref(), &self.plan.env))
+        let programs = self.plan.all_programs();
+        let here = self.plan.programs_of(&self.ranks.boot.share.ranks).into_iter();
+        for program in here.filter_map(|at| programs.get(at)) {
+            let env = program.environment(&self.plan.env);
+            check::program(program.file.as_ref(), &env)?;
+            if program.word > 0 {
+                check::program(program.own_file().as_ref(), &env)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn settled(&mut self, checked: Result<(), Failure>) {

@@ -36,9 +36,17 @@ impl Driver<'_> {
                 self.given = false;
             }
             Down::Credit(bytes) => self.relay.grant(bytes),
-            Down::Described(digest) => self.described(digest),
-            Down::Program(bytes) => self.staging.piece(&bytes),
-            Down::NoProgram(why) => self.staging.refused(&why),
+            Down::Described(digests) => self.described(&digests),
+            Down::Program { at, bytes } => {
+                if let Some(staging) = self.staging.get(at) {
+                    staging.piece(&bytes);
+                }
+            }
+            Down::NoProgram { at, why } => {
+                if let Some(staging) = self.staging.get(at) {
+                    staging.refused(&why);
+                }
+            }
             Down::Ping => {}
         }
     }
@@ -198,8 +206,16 @@ impl Driver<'_> {
                 }
             }
             Up::Describe => self.describe(link),
-            Up::Want => self.staging.want(link),
-            Up::Took { bytes } => self.staging.took(link, bytes),
+            Up::Want { at } => {
+                if let Some(staging) = self.staging.get(at) {
+                    staging.want(link);
+                }
+            }
+            Up::Took { at, bytes } => {
+                if let Some(staging) = self.staging.get(at) {
+                    staging.took(link, bytes);
+                }
+            }
             up => self.parent.send(&up),
         }
     }
@@ -222,16 +238,19 @@ impl Driver<'_> {
         }
     }
 
-    /// Carries out what is due about the job's program.
+    /// Carries out what is due about the job's programs.
     pub(super) fn step_staging(&mut self) {
-        while let Some(action) = self.staging.next() {
+        while let Some((at, action)) = self.staging.next() {
             match action {
-                Action::Ask => self.parent.send(&Up::Want),
-                Action::Took(bytes) => self.parent.send(&Up::Took { bytes }),
+                Action::Ask => self.parent.send(&Up::Want { at }),
+                Action::Took(bytes) => self.parent.send(&Up::Took { at, bytes }),
                 Action::Give(link, down) => self.below.send(link, &down),
+                // The last one decides.
+                Action::Ready if self.staging.is_expected() => {}
                 Action::Ready => self.settled(self.check_program()),
                 Action::Failed(why) => {
                     let seen = format!("cannot be sent the program: {why}");
+                    self.staging.give_up();
                     self.settled(Err(Failure::new(Class::Staging, seen)));
                 }
                 Action::Say(text) => {
@@ -242,8 +261,8 @@ impl Driver<'_> {
     }
 
     fn describe(&mut self, link: usize) {
-        if let Some(digest) = self.staging.hash() {
-            return self.below.send(link, &Down::Described(Some(digest)));
+        if let Some(digests) = self.staging.all_hashes() {
+            return self.below.send(link, &Down::Described(digests));
         }
         if self.describing.is_empty() {
             self.parent.send(&Up::Describe);
@@ -251,10 +270,10 @@ impl Driver<'_> {
         self.describing.push(link);
     }
 
-    fn described(&mut self, digest: Option<Digest>) {
-        self.staging.learn(digest);
+    fn described(&mut self, digests: &[Option<Digest>]) {
+        self.staging.learn(digests);
         for link in std::mem::take(&mut self.describing) {
-            self.below.send(link, &Down::Described(digest));
+            self.below.send(link, &Down::Described(digests.to_vec()));
         }
     }
 }

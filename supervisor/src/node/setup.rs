@@ -12,10 +12,10 @@ use settings::deadlines::tree::{HEARTBEAT, SETUP, START};
 
 use super::parent::Parent;
 use crate::agent::host_ranks::HostRanks;
-use crate::agent::processes::allowed_cpus;
+use crate::binding::{Topology, picture};
 use crate::event_loop::{OsError, cannot};
-use crate::plan::{HostEntry, JobPlan, Map, StdinTo, cpu_sets};
-use crate::stage::{Digest, Host, Staging};
+use crate::plan::{HostEntry, JobPlan, Map, StdinTo};
+use crate::stage::{Digest, Host, Programs};
 use crate::trace::Memory;
 use crate::tree::message::{Common, Down, Member, Up};
 use spawner_ssh::Ssh;
@@ -74,6 +74,7 @@ pub(super) fn plan_of(common: &Common, own: &HostEntry, size: usize) -> JobPlan 
         },
         exit_bound: Duration::from_millis(common.exit_bound_ms),
         program_word: common.program_word as usize,
+        programs: common.programs.clone(),
         conduit_program: common.conduit_program,
         verbose: common.verbose,
         ..JobPlan::new(size, PathBuf::from(&common.program), common.argv.clone())
@@ -89,21 +90,28 @@ fn reached_at(here: bool, connection: Option<&OsStr>) -> Option<IpAddr> {
     (!own.is_loopback() && !own.is_unspecified()).then_some(own)
 }
 
-pub(super) fn staging_of(common: &Common, here: bool, job: String) -> Staging {
-    let word = common.program_word as usize;
-    let own = if word == 0 { Some(&common.program) } else { common.argv.get(word) };
-    let own = own.map(PathBuf::from).unwrap_or_default();
+pub(super) fn staging_of(common: &Common, here: bool, job: String) -> Programs {
     let Ssh { stage: mode, keep, cache, .. } = common.ssh;
-    let host = Host { mode, keep, here, cache, job };
-    Staging::new(common.staged.clone(), own, host)
+    let host = Host { mode, keep, here, cache, job, at: 0, several: false };
+    let files = common.staged.iter();
+    Programs::new(files.map(|(own, offer)| (own.into(), offer.clone())).collect(), &host)
 }
 
-/// Asks the parent for the hash of the program; `None`: it sends none. What else comes from it goes
+/// The files of programs that ranks of this host run.
+pub(super) fn files_of(plan: &JobPlan, index: u32, host_of: &[HostId]) -> Vec<PathBuf> {
+    let own = |(_, host): &(u32, &HostId)| host.0 == index;
+    let ranks: Vec<Rank> = (0..).zip(host_of).filter(own).map(|(rank, _)| Rank(rank)).collect();
+    let programs = plan.all_programs();
+    let mine = plan.programs_of(&ranks).into_iter().filter_map(|at| programs.get(at));
+    mine.map(|program| PathBuf::from(program.own_file())).collect()
+}
+
+/// Asks the parent for the hashes of the programs; `None`: it sends none. What else comes from it goes
 /// into `rest`.
 pub(super) fn hash_of_parent(
     parent: &mut Parent,
     rest: &mut Vec<Down>,
-) -> Result<Option<Digest>, OsError> {
+) -> Result<Vec<Option<Digest>>, OsError> {
     let until = parent.poller.now() + START.ms();
     parent.send(&Up::Describe);
     let mut came = Vec::new();
@@ -120,21 +128,32 @@ pub(super) fn hash_of_parent(
         let mut found = None;
         for down in came.drain(..) {
             match down {
-                Down::Described(digest) => found = Some(digest),
+                Down::Described(digests) => found = Some(digests),
                 Down::Ping => {}
                 down => rest.push(down),
             }
         }
-        if let Some(digest) = found {
-            return Ok(digest);
+        if let Some(digests) = found {
+            return Ok(digests);
         }
     }
 }
 
-/// Begins with the program; the plan has where the ranks will find it.
-pub(super) fn begin_staging(staging: &mut Staging, plan: &mut JobPlan) -> Result<(), Failure> {
-    let word = plan.program_word;
-    if let Some(place) = staging.begin().map_err(|why| Failure::new(Class::Staging, why))? {
+/// Begins with the files that ranks of this host run; the plan has where they will find them.
+pub(super) fn begin_staging(
+    staging: &mut Programs,
+    plan: &mut JobPlan,
+    runs: &[PathBuf],
+) -> Result<(), Failure> {
+    let begun = staging.begin(|file| runs.iter().any(|own| own == file));
+    for (own, place) in begun.map_err(|why| Failure::new(Class::Staging, why))? {
+        for program in plan.programs.iter_mut().filter(|program| own == *program.own_file()) {
+            program.set_own_file(place.clone().into());
+        }
+        if !plan.programs.is_empty() {
+            continue;
+        }
+        let word = plan.program_word;
         match plan.argv.get_mut(word).filter(|_| word > 0) {
             Some(word) => *word = place.into_os_string(),
             None => plan.program = place,
@@ -152,24 +171,32 @@ pub(super) fn memory_of(common: &Common, share: &HostRanks, parent: &mut Parent)
     made.ok()
 }
 
-/// This host's part, and whether it can be bound to CPUs.
+/// This host's part, and whether it can be bound to CPUs. A picture of that, if one is wanted, goes
+/// to the parent.
 pub(super) fn share_of(
     common: &Common,
+    name: &str,
     index: u32,
     host_of: Vec<HostId>,
+    parent: &mut Parent,
 ) -> (HostRanks, Result<(), Failure>) {
     let mut share = HostRanks::of_host(index, common.hosts, host_of, Vec::new());
-    let (each, count) = (common.cpus_per_rank, share.count());
-    if each == 0 {
+    let binding = &common.binding;
+    if binding.is_idle() {
         return (share, Ok(()));
     }
-    let allowed = allowed_cpus().unwrap_or_default();
-    let bound = cpu_sets(&allowed, each, count).map(|sets| share.cpus = sets).ok_or_else(|| {
-        let (needed, have) = (u64::from(each) * u64::from(count), allowed.len());
-        let seen = format!("-c {each}: {count} ranks need {needed} CPUs, this host has {have}");
-        Failure::new(Class::Program, seen)
+    let bound = Topology::of_this_host().and_then(|host| {
+        share.cpus = binding.sets(&host, share.count())?;
+        if binding.report {
+            let ranks = share.ranks.iter().map(|rank| rank.0).zip(&share.cpus);
+            let ranks: Vec<_> = ranks.map(|(rank, cpus)| (rank, cpus.as_slice())).collect();
+            for line in picture(&host, &ranks) {
+                parent.send(&Up::Say(format!("host {name}, {line}")));
+            }
+        }
+        Ok(())
     });
-    (share, bound)
+    (share, bound.map_err(|error| Failure::new(Class::Cpus, error.to_string())))
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
-use std::path::PathBuf;
 
 use bootstrap::collective::{Bytes, Collective, TreeMessage};
 use bootstrap::{HostId, Rank};
@@ -21,7 +20,7 @@ use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, Whic
 use crate::link::Links;
 use crate::local::Origin;
 use crate::plan::JobPlan;
-use crate::stage::Staging;
+use crate::stage::Programs;
 use crate::trace::monotonic;
 use crate::tree::hosts::Hosts;
 use crate::tree::message::{Common, Down, HostCommand};
@@ -51,8 +50,8 @@ pub(super) struct Root<'a> {
     pub(super) control: Control<'a>,
     pub(super) below: Links,
     pub(super) common: Common,
-    pub(super) staging: Staging,
-    /// Links whose agents want the program's hash.
+    pub(super) staging: Programs,
+    /// Links whose agents want the programs' hashes.
     pub(super) describing: Vec<usize>,
     pub(super) hosts: Hosts,
     pub(super) host_of: Vec<HostId>,
@@ -86,7 +85,7 @@ impl<'a> Root<'a> {
         Ok(Self {
             control,
             below: links,
-            staging: Staging::new(None, PathBuf::new(), super::start::host_of_root(plan)),
+            staging: Programs::default(),
             describing: Vec::new(),
             common,
             hosts: Hosts::new(names),

@@ -88,8 +88,16 @@ impl Root<'_> {
                 self.messages();
             }
             Up::Describe => self.describing.push(link),
-            Up::Want => self.staging.want(link),
-            Up::Took { bytes } => self.staging.took(link, bytes),
+            Up::Want { at } => {
+                if let Some(staging) = self.staging.get(at) {
+                    staging.want(link);
+                }
+            }
+            Up::Took { at, bytes } => {
+                if let Some(staging) = self.staging.get(at) {
+                    staging.took(link, bytes);
+                }
+            }
             Up::Say(text) => self.control.output.message(&text),
             // The status of a host that is none of this link's.
             _ => {}

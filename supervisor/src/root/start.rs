@@ -15,7 +15,7 @@ use crate::agent::limits::{self, Short};
 use crate::agent::machine::{CODE_LAUNCH, RankEvent};
 use crate::event_loop::{Role, ms};
 use crate::plan::{JobPlan, Ssh, StageMode, StdinTo};
-use crate::stage::{Action, Host, Offer, Staging, Stamp};
+use crate::stage::{Action, Host, Offer, Programs, Stamp};
 use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Common, Down, HostCommand, Member, encode};
 
@@ -25,7 +25,8 @@ pub(super) fn common(plan: &JobPlan) -> Common {
         program: plan.program.clone().into(),
         argv: plan.argv.clone(),
         program_word: u32::try_from(plan.program_word).unwrap_or(0),
-        cpus_per_rank: plan.cpus_per_rank,
+        programs: plan.programs.clone(),
+        binding: plan.binding,
         stdin: match plan.stdin {
             StdinTo::None => None,
             StdinTo::All => Some(None),
@@ -49,17 +50,23 @@ pub(super) fn common(plan: &JobPlan) -> Common {
 /// The root's part in sending the program: it has it.
 pub(super) fn host_of_root(plan: &JobPlan) -> Host {
     let Ssh { stage: mode, keep, cache, .. } = plan.reach.ssh;
-    Host { mode, keep, here: true, cache, job: plan.job_id.clone() }
+    Host { mode, keep, here: true, cache, job: plan.job_id.clone(), at: 0, several: false }
 }
 
-/// Where the job's program is on this host.
-fn program(plan: &JobPlan) -> PathBuf {
-    let behind = plan.argv.get(plan.program_word).filter(|_| plan.program_word > 0);
-    behind.map_or_else(|| plan.program.clone(), PathBuf::from)
+/// Where the job's programs are on this host, each once, and whether they are GASNet's.
+fn files(plan: &JobPlan) -> Vec<(PathBuf, bool)> {
+    let mut files: Vec<(PathBuf, bool)> = Vec::new();
+    for program in plan.all_programs() {
+        let file = PathBuf::from(program.own_file());
+        if !files.iter().any(|(known, _)| *known == file) {
+            files.push((file, program.gasnet));
+        }
+    }
+    files
 }
 
 /// What agents are told about the program; `None`: it is not sent.
-fn offer(plan: &JobPlan, path: &Path) -> std::io::Result<Option<Offer>> {
+fn offer(plan: &JobPlan, path: &Path, gasnet: bool) -> std::io::Result<Option<Offer>> {
     if plan.reach.ssh.stage == StageMode::Never {
         return Ok(None);
     }
@@ -68,7 +75,7 @@ fn offer(plan: &JobPlan, path: &Path) -> std::io::Result<Option<Offer>> {
         name: path.file_name().unwrap_or(path.as_os_str()).to_owned(),
         size: data.len(),
         stamp: Stamp::of(&data),
-        same: plan.conduit_program,
+        same: gasnet,
     }))
 }
 
@@ -84,16 +91,22 @@ impl Root<'_> {
         }
     }
 
-    /// Looks for the program while logins are under way, and completes what agents are told.
+    /// Looks for the programs while logins are under way, and completes what agents are told.
     pub(super) fn stage_program(&mut self) {
         self.below.step();
-        let path = program(self.control.plan);
-        let found = offer(self.control.plan, &path).unwrap_or_else(|error| {
-            self.control.say(1, || format!("{} is not sent to any host: {error}", path.display()));
-            None
-        });
-        self.common.staged = found.clone();
-        self.staging = Staging::new(found, path, host_of_root(self.control.plan));
+        let plan = self.control.plan;
+        let mut found = Vec::new();
+        for (path, gasnet) in files(plan) {
+            let offer = offer(plan, &path, gasnet).unwrap_or_else(|error| {
+                self.control
+                    .say(1, || format!("{} is not sent to any host: {error}", path.display()));
+                None
+            });
+            found.push((path, offer));
+        }
+        let told = found.iter().map(|(path, offer)| (path.clone().into(), offer.clone()));
+        self.common.staged = told.collect();
+        self.staging = Programs::new(found, &host_of_root(plan));
         self.below.common = Bytes::from(encode(&self.common).as_ref().clone());
         self.link_events();
     }
@@ -102,12 +115,12 @@ impl Root<'_> {
         for link in std::mem::take(&mut self.describing) {
             // Reading the program takes its time: what agents say meanwhile is heard before their
             // silence counts.
-            let described = Down::Described(self.staging.hash());
+            let described = Down::Described(self.staging.hashes());
             self.below.send(link, &described);
         }
         while let Some(action) = self.staging.next() {
             // The root has no parent and no ranks.
-            if let Action::Give(link, down) = action {
+            if let (_, Action::Give(link, down)) = action {
                 self.below.send(link, &down);
             }
         }

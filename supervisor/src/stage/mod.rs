@@ -3,7 +3,8 @@
 //!
 //! * `offer`: the program as agents are told of it. `digest`: its hash. `cache`: the directory on a
 //!   host, what is kept in it and for how long. `incoming`: a file that is being received.
-//!   `staging`: what an agent, or the root, has to do; the driver carries it out.
+//!   `staging`: what an agent, or the root, has to do about a file; `programs`: about all of a job; the
+//!   driver carries it out.
 //!
 //! `docs/design/tree.md` says what lies where and when it is removed.
 
@@ -11,9 +12,11 @@ mod cache;
 pub(crate) mod digest;
 mod incoming;
 pub(crate) mod offer;
+mod programs;
 mod staging;
 
 pub(crate) use cache::{forget_job, job_directory_name, place};
 pub(crate) use digest::Digest;
 pub(crate) use offer::{Offer, Stamp};
-pub(crate) use staging::{Action, Host, Staging};
+pub(crate) use programs::Programs;
+pub(crate) use staging::{Action, Host};

@@ -45,6 +45,18 @@ pub(crate) struct Host {
     pub(crate) cache: u64,
     /// Name of the job's directory, from [`super::job_directory_name`].
     pub(crate) job: String,
+    /// Number of the file among those of the job.
+    pub(crate) at: u32,
+    /// Whether the job has several, which may have the same name.
+    pub(crate) several: bool,
+}
+
+impl Host {
+    /// The directory in which the job's ranks find the program.
+    fn directory(&self, cache: &Cache) -> PathBuf {
+        let directory = cache.job_directory(&self.job, self.keep);
+        if self.several { directory.join(self.at.to_string()) } else { directory }
+    }
 }
 
 #[derive(Debug)]
@@ -70,7 +82,7 @@ pub(crate) struct Staging {
     /// The same with its hash, once it was needed.
     program: Option<Program>,
     /// Where the program is on the launching host, and should be here.
-    own: PathBuf,
+    pub(super) own: PathBuf,
     host: Host,
     state: State,
     /// Where this host's ranks will find it, while they wait for it.
@@ -133,6 +145,11 @@ impl Staging {
         self.program.as_ref().map(|program| program.digest)
     }
 
+    /// Whether it is sent to hosts that lack it.
+    pub(crate) const fn is_sent(&self) -> bool {
+        self.offer.is_some()
+    }
+
     pub(crate) fn next(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -161,7 +178,7 @@ impl Staging {
             return Ok(None);
         };
         let cache = Cache::open(settings::variable).map_err(|error| error.to_string())?;
-        let place = cache.job_directory(&self.host.job, self.host.keep).join(&program.offer.name);
+        let place = self.host.directory(&cache).join(&program.offer.name);
         self.place = Some(place.clone());
         let got = self.get(cache);
         self.or_fail(got);
@@ -178,7 +195,7 @@ impl Staging {
         if let Some(path) = kept {
             return self.have(&cache, &path);
         }
-        let directory = cache.job_directory(&self.host.job, self.host.keep);
+        let directory = self.host.directory(&cache);
         let incoming = Incoming::new(&cache, &directory, program)?;
         self.state = State::Coming(cache, incoming);
         self.actions.push_back(Action::Ask);
@@ -187,7 +204,7 @@ impl Staging {
 
     /// The content is in the cache.
     fn have(&mut self, cache: &Cache, content: &Path) -> Result<(), CacheError> {
-        let directory = cache.job_directory(&self.host.job, self.host.keep);
+        let directory = self.host.directory(cache);
         if let Some(place) = &self.place {
             cache.make_job_directory(&directory)?;
             cache.place(content, place)?;
@@ -235,7 +252,7 @@ impl Staging {
 
     fn refuse(&mut self, link: usize, why: &str) {
         let why = format!("the host above it has no program to send: {why}");
-        self.actions.push_back(Action::Give(link, Down::NoProgram(why)));
+        self.actions.push_back(Action::Give(link, Down::NoProgram { at: self.host.at, why }));
     }
 
     pub(crate) fn want(&mut self, link: usize) {
@@ -301,7 +318,10 @@ impl Staging {
             }
             flow.at += u64::from(count);
             flow.room -= count;
-            self.actions.push_back(Action::Give(link, Down::Program(bytes.into())));
+            self.actions.push_back(Action::Give(
+                link,
+                Down::Program { at: self.host.at, bytes: bytes.into() },
+            ));
         }
         let over = flow.at >= program.offer.size;
         if over || problem.is_some() {

@@ -15,9 +15,10 @@ use super::frames::Lane;
 use super::hosts::HostStatus;
 use crate::agent::local_ranks::CpuSample;
 use crate::agent::machine::{Command, RankEvent};
+use crate::binding::Binding;
 use crate::doctor::finding::Finding;
 use crate::event_loop::Which;
-use crate::plan::{HostEntry, Reach};
+use crate::plan::{HostEntry, Program, Reach};
 use crate::stage::digest::Digest;
 use crate::stage::offer::Offer;
 use crate::trace::Wanted;
@@ -34,11 +35,14 @@ pub(crate) struct Common {
     pub(crate) argv: Vec<OsString>,
     /// Which word is the program; 0: the one that is executed.
     pub(crate) program_word: u32,
-    /// What is sent to hosts that do not have it.
-    pub(crate) staged: Option<Offer>,
+    /// The programs of a job with several.
+    pub(crate) programs: Vec<Program>,
+    /// Files of programs as they are on the launching host, and what is sent to hosts that do not
+    /// have them.
+    pub(crate) staged: Vec<(OsString, Option<Offer>)>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) directory: OsString,
-    pub(crate) cpus_per_rank: u32,
+    pub(crate) binding: Binding,
     /// Which ranks read the launcher's standard input: nobody, one, all.
     pub(crate) stdin: Option<Option<u32>>,
     pub(crate) exit_bound_ms: u64,
@@ -94,11 +98,18 @@ pub(crate) enum Down {
     Input(Bytes),
     /// So many bytes of output may be sent in addition.
     Credit(u32),
-    /// The hash of the job's program; none: it is not sent.
-    Described(Option<Digest>),
-    Program(Bytes),
+    /// The hashes of the job's programs, by number; none: it is not sent.
+    Described(Vec<Option<Digest>>),
+    /// A piece of the program of that number.
+    Program {
+        at: u32,
+        bytes: Bytes,
+    },
     /// It will not come; why.
-    NoProgram(String),
+    NoProgram {
+        at: u32,
+        why: String,
+    },
     /// Nothing but a sign of life.
     Ping,
 }
@@ -153,12 +164,12 @@ pub(crate) enum Up {
     Say(String),
     /// What was found on a host, and the time there, seconds since the epoch.
     Findings { host: u32, at: f64, findings: Vec<Finding> },
-    /// Asks for the hash of the job's program.
+    /// Asks for the hashes of the job's programs.
     Describe,
-    /// Asks for the program.
-    Want,
+    /// Asks for the program of that number.
+    Want { at: u32 },
     /// So many bytes of it may be sent in addition.
-    Took { bytes: u32 },
+    Took { at: u32, bytes: u32 },
     /// Nothing but a sign of life.
     Ping,
     /// The subtree is drained; the number of processes left behind that were ended.
@@ -173,7 +184,7 @@ impl Down {
     pub(crate) const fn lane(&self) -> Lane {
         match self {
             Self::Setup { .. } | Self::Bootstrap(_) | Self::Input(_) => Lane::Bulk,
-            Self::Described(_) | Self::Program(_) | Self::NoProgram(_) => Lane::Bulk,
+            Self::Described(_) | Self::Program { .. } | Self::NoProgram { .. } => Lane::Bulk,
             // Behind the setup, and behind the last piece of input.
             Self::HostCommand(HostCommand::Start | HostCommand::InputEnd) => Lane::Bulk,
             Self::HostCommand(_) | Self::Credit(_) | Self::Ping => Lane::Control,
@@ -240,6 +251,10 @@ impl Common {
         if ranks == 0 || ranks > MAX_RANKS.into() || common.argv.is_empty() {
             return Err(format!("a job of {ranks} ranks and {} words", common.argv.len()));
         }
+        let size = u32::try_from(ranks).unwrap_or(u32::MAX);
+        if let Some(problem) = Program::problem(&common.programs, size) {
+            return Err(problem);
+        }
         if let Some((host, _)) = common.runs.iter().find(|(host, _)| *host >= common.hosts) {
             return Err(format!("host {host} of {}", common.hosts));
         }
@@ -281,10 +296,11 @@ mod tests {
             program: "/bin/true".into(),
             argv: vec!["true".into(), OsString::from("\u{fffd}")],
             program_word: 0,
-            staged: None,
+            programs: Vec::new(),
+            staged: Vec::new(),
             env: vec![("A".into(), "B".into())],
             directory: "/".into(),
-            cpus_per_rank: 0,
+            binding: Binding::cpus(0),
             stdin: Some(Some(0)),
             exit_bound_ms: 6000,
             conduit_program: true,

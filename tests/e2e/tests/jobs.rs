@@ -163,6 +163,60 @@ fn output_can_be_tagged_and_kept_in_files() {
     }
 }
 
+/// Two programs that make the same collective calls are one job of the conduit.
+#[test]
+fn several_programs_are_one_job() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("report.json");
+    let outcome = launcher(["--report", path.to_str().unwrap(), "-n", "2"])
+        .arg(testkit::binary("greet"))
+        .args([":", "-n", "2"])
+        .arg(testkit::binary("hello"))
+        .run();
+    outcome.expect(0);
+    for part in ["rank 0 of 4: ", "rank 1 of 4: 0 greets me", "rank 2 of 4 on ", "rank 3 of 4 on "]
+    {
+        assert!(outcome.out().contains(part), "{part} in {}", outcome.out());
+    }
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let programs = report["plan"]["programs"].as_array().unwrap();
+    assert_eq!(
+        (programs.len(), &programs[1]["first_rank"], &programs[1]["ranks"]),
+        (2, &2.into(), &2.into())
+    );
+    assert!(
+        programs[1]["program"].as_str().is_some_and(|name| name.ends_with("/hello")),
+        "{report}"
+    );
+    assert!(
+        report["ranks"].as_array().unwrap().iter().all(|rank| rank["hello"] == true),
+        "{report}"
+    );
+    // The cause names the program of its rank.
+    let outcome = launcher([
+        "-n",
+        "1",
+        "sh",
+        "-c",
+        "sleep 60",
+        ":",
+        "-n",
+        "1",
+        "-x",
+        "CODE=7",
+        "sh",
+        "-c",
+        "exit $CODE",
+    ])
+    .run();
+    outcome.expect(7);
+    assert!(
+        outcome.err().contains("rank 1 of 2 (") && outcome.err().contains("sh) on host"),
+        "{}",
+        outcome.err()
+    );
+}
+
 #[test]
 fn the_report_says_what_happened() {
     let directory = tempfile::tempdir().unwrap();
@@ -330,6 +384,24 @@ fn ranks_tell_about_themselves_when_asked() {
     assert!(!run("GASNET_QUIET", "1").contains("gasnet_ibv:"));
     // The algorithm is a matter of speed only.
     run("GASNET_BARRIER", "AMCENTRAL");
+}
+
+/// Of a job that cannot be joined the first process says what to do, the others wait for that.
+#[test]
+fn one_rank_of_a_job_without_a_pmi_says_what_to_do() {
+    let err = |rank: &str| {
+        let outcome = Tree::new(testkit::binary("hello"))
+            .env("PMI_SIZE", "3")
+            .env("PMI_RANK", rank)
+            .deadline("a process that cannot join", Duration::from_secs(30))
+            .run();
+        outcome.expect(1);
+        outcome.err()
+    };
+    let first = err("0");
+    assert!(first.contains("start it with") && first.contains("gasnetrun_ibv -n"), "{first}");
+    let other = err("2");
+    assert!(other.contains("process 0 says why") && !other.contains("start it with"), "{other}");
 }
 
 /// A program that no launcher of ours has started warns about settings by itself.

@@ -18,7 +18,7 @@ fn program(directory: &Path, size: usize, same: bool) -> (Program, PathBuf) {
 
 fn staging(program: &Program, own: &Path, mode: StageMode, here: bool) -> Staging {
     let job = crate::stage::job_directory_name();
-    let host = Host { mode, keep: false, here, cache: 1 << 30, job };
+    let host = Host { mode, keep: false, here, cache: 1 << 30, job, at: 0, several: false };
     let mut staging = Staging::new(Some(program.offer.clone()), own.to_owned(), host);
     staging.learn(Some(program.digest));
     staging
@@ -50,7 +50,15 @@ fn the_hash_is_asked_for_only_where_the_launchers_file_is_not_seen() {
     let copy = directory.path().join("copy");
     std::fs::copy(&own, &copy).unwrap();
     let told = |own: &Path, mode, here| {
-        let host = Host { mode, keep: false, here, cache: 1 << 30, job: "x".to_owned() };
+        let host = Host {
+            mode,
+            keep: false,
+            here,
+            cache: 1 << 30,
+            job: "x".to_owned(),
+            at: 0,
+            several: false,
+        };
         Staging::new(Some(offer.clone()), own.to_owned(), host)
     };
     assert!(!told(&own, StageMode::Auto, false).needs_hash(), "this is the file");
@@ -74,7 +82,15 @@ fn the_hash_is_asked_for_only_where_the_launchers_file_is_not_seen() {
     let tool = Staging::new(
         Some(Offer { same: false, ..offer.clone() }),
         copy,
-        Host { mode: StageMode::Auto, keep: false, here: false, cache: 0, job: "x".into() },
+        Host {
+            mode: StageMode::Auto,
+            keep: false,
+            here: false,
+            cache: 0,
+            job: "x".into(),
+            at: 0,
+            several: false,
+        },
     );
     assert!(!tool.needs_hash(), "a tool may differ");
 }
@@ -125,7 +141,7 @@ fn never_more_than_the_window_is_under_way() {
             break;
         }
         for action in actions {
-            let Action::Give(3, Down::Program(bytes)) = action else { panic!("{action:?}") };
+            let Action::Give(3, Down::Program { bytes, .. }) = action else { panic!("{action:?}") };
             open += bytes.len();
             sent += bytes.len() as u64;
         }
@@ -148,16 +164,16 @@ fn a_host_without_a_place_for_it_says_so_to_those_below() {
     agent.fail("no space");
     let actions = drain(&mut agent);
     assert!(
-        matches!(&actions[..], [Action::Give(1, Down::NoProgram(why)), Action::Failed(own)]
+        matches!(&actions[..], [Action::Give(1, Down::NoProgram { why, .. }), Action::Failed(own)]
         if why.contains("no space") && own == "no space"),
         "{actions:?}"
     );
     agent.want(2);
-    assert!(matches!(&drain(&mut agent)[..], [Action::Give(2, Down::NoProgram(_))]));
+    assert!(matches!(&drain(&mut agent)[..], [Action::Give(2, Down::NoProgram { .. })]));
     let mut nothing = staging(&program, &own, StageMode::Auto, true);
     nothing.program = None;
     nothing.want(0);
-    assert!(matches!(&drain(&mut nothing)[..], [Action::Give(0, Down::NoProgram(_))]));
+    assert!(matches!(&drain(&mut nothing)[..], [Action::Give(0, Down::NoProgram { .. })]));
     nothing.piece(b"unasked");
     nothing.took(7, 5);
     nothing.lost(7);
@@ -203,11 +219,13 @@ impl Chain {
         for (host, actions) in said.into_iter().enumerate() {
             for action in actions {
                 match action {
-                    Action::Give(0, Down::Program(bytes)) => {
+                    Action::Give(0, Down::Program { bytes, .. }) => {
                         self.pieces[host + 1] += 1;
                         self.hosts[host + 1].piece(&bytes);
                     }
-                    Action::Give(0, Down::NoProgram(why)) => self.hosts[host + 1].refused(&why),
+                    Action::Give(0, Down::NoProgram { why, .. }) => {
+                        self.hosts[host + 1].refused(&why)
+                    }
                     Action::Took(bytes) => self.hosts[host - 1].took(0, bytes),
                     end @ (Action::Ready | Action::Failed(_)) => self.ends[host] = Some(end),
                     other => panic!("{other:?}"),

@@ -141,6 +141,70 @@ fn ranks_are_bound_on_their_own_host() {
         bed.launch(&[], &["-n", "2", "-c", "100000", "--hosts", "n1,n2", "sh", "-c", show]);
     assert_eq!(outcome.code(), 125, "{}", outcome.err());
     assert!(outcome.err().contains("100000") && outcome.err().contains("n1"), "{}", outcome.err());
+    // What to try is about cpus, not about the program.
+    let err = outcome.err();
+    assert!(err.contains("ask for less with -c") && !err.contains("in the same place"), "{err}");
+    bed.assert_clean();
+}
+
+#[test]
+fn ranks_are_bound_to_cores_and_every_host_shows_it() {
+    let Some(bed) = Bed::new("bindings on several hosts") else { return };
+    let show = "echo $GASNETRUN_RANK $(sed -n 's/^Cpus_allowed_list:\\s*//p' /proc/self/status)";
+    let words = ["-np", "2", "-host", "n1,n2", "--bind-to", "core", "--report-bindings"];
+    let outcome = bed.launch(&[], &[&words[..], &["sh", "-c", show]].concat());
+    outcome.expect(0);
+    let lines = sorted(&outcome);
+    let cpus: Vec<_> = lines.iter().filter_map(|line| line.split(' ').nth(1)).collect();
+    assert!(cpus.len() == 2 && cpus[0] == cpus[1], "{lines:?}");
+    for (host, rank) in [("n1", 0), ("n2", 1)] {
+        let picture = format!("host {host}, socket 0: [{rank}]");
+        assert!(outcome.err().contains(&picture), "{}", outcome.err());
+    }
+    for (words, seen) in [
+        (&["--bind-to", "core", "-c", "9999"][..], "1 rank needs 9999 cores"),
+        (&["-n", "9999", "--no-oversubscribe"], "ranks, but"),
+    ] {
+        let all = [&["-n", "2", "--hosts", "n1,n2"][..], words, &["true"]].concat();
+        let outcome = bed.launch(&[], &all);
+        assert_eq!(outcome.code(), 125, "{}", outcome.err());
+        assert!(outcome.err().contains(seen), "{words:?}: {}", outcome.err());
+    }
+    bed.assert_clean();
+}
+
+/// What no shell can take for a variable or a function is carried where it is named, and no shell
+/// on other hosts complains of what `ALL` sends.
+#[test]
+fn unusable_names_reach_other_hosts_without_a_word() {
+    let Some(bed) = Bed::new("names that no shell can use") else { return };
+    let set = ["A-B.C=1", "BASH_FUNC_x%%=() { broken", "BASH_FUNC_a b%%=() { :; }", "1=2"];
+    let count =
+        "tr '\\0' '\\n' < /proc/$$/environ | grep -c -e '^A-B.C=1$' -e '^BASH_FUNC' -e '^1=2$'";
+    let named = "A-B.C,BASH_FUNC_x%%,BASH_FUNC_a b%%,1";
+    for (list, shell, seen) in [("ALL", "bash", "2\n2\n"), (named, "sh", "4\n4\n")] {
+        let words = ["-n", "2", "-E", list, "--hosts", "n1,n2", shell, "-c", count];
+        let outcome = bed.launch(&set, &words);
+        outcome.expect(0);
+        assert_eq!((outcome.out(), outcome.err()), (seen.into(), "".into()), "-E {list}");
+    }
+    bed.assert_clean();
+}
+
+#[test]
+fn the_working_directory_is_that_of_the_hosts() {
+    let Some(bed) = Bed::new("working directory on other hosts") else { return };
+    let pwd = ["sh", "-c", "pwd"];
+    let words = ["-n", "2", "-host", "n1,n2", "-wdir", "/proc/self", "-genv", "A", "1,2"];
+    let outcome = bed.launch(&["GASNET_SSH_REMOTE_PATH=/"], &[&words[..], &pwd].concat());
+    outcome.expect(0);
+    assert!(outcome.out().lines().all(|line| line.starts_with("/proc/")), "{}", outcome.out());
+    // Where this host has no rank, the others look for it.
+    let words = ["-n", "1", "-host", "n1", "--wdir", "/not/there"];
+    let outcome = bed.launch(&[], &[&words[..], &pwd].concat());
+    assert_eq!(outcome.code(), 125, "{}", outcome.err());
+    let err = outcome.err();
+    assert!(err.contains("/not/there") && err.contains("n1") && err.contains("--wdir"), "{err}");
     bed.assert_clean();
 }
 

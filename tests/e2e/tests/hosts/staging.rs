@@ -81,6 +81,63 @@ fn a_program_that_only_the_launching_host_has() {
     run(&bed, "1", &["--stage", "never", "true"]).expect(0);
 }
 
+/// Each host gets what its ranks run; programs of the same name are told apart.
+#[test]
+fn several_programs_that_only_the_launching_host_has() {
+    let Some(bed) = bed("several programs that only one host has", "n1 n2 n3") else { return };
+    bed.shell(
+        "head",
+        &format!(
+            "mkdir -m 755 /tmp/only/too && cp {} /tmp/only/too/hello",
+            binary("greet").display()
+        ),
+    );
+    let greet = "/tmp/only/too/hello";
+    for degree in ["1", "32"] {
+        let degree = format!("GASNET_SSH_OUT_DEGREE={degree}");
+        // Ranks 0 and 1 on n1, 2 and 3 on n2, 4 and 5 on n3: both programs run on n2.
+        let words = [
+            "-n", "3", "--hosts", "n1,n2,n3", "-wdir", "/", HELLO, ":", "-n", "3", "env", "A=b",
+            greet,
+        ];
+        let outcome = bed.run(&[&degree], &words);
+        outcome.expect(0);
+        let at = |rank: u32| ["n1", "n1", "n2"].get(rank as usize).copied();
+        for rank in 0..6 {
+            let line = match at(rank) {
+                Some(host) => format!("rank {rank} of 6 on {host},"),
+                None => format!("rank {rank} of 6: "),
+            };
+            assert!(outcome.out().contains(&line), "{line} in {}", outcome.out());
+        }
+        assert_eq!(["n1", "n2", "n3"].map(|host| kept(&bed, host, 0).1), [0, 0, 0]);
+        bed.assert_clean();
+    }
+    assert_eq!(kept(&bed, "n2", 0), (2, 0), "both run there");
+    assert_eq!(kept(&bed, "head", 0), (0, 0));
+    // A program that is not sent and not there is named, by the hosts that have ranks of it.
+    let words = ["-n", "1", "--stage", "never", "--hosts", "n1,n2", "true", ":", "-n", "1", greet];
+    let outcome = bed.run(&[], &words);
+    outcome.expect(125);
+    let err = outcome.err();
+    assert!(err.contains("1 of 2 hosts (n2)") && err.contains(greet), "{err}");
+    // Variables and directories of one program, on the hosts that run it.
+    let show = "echo $GASNETRUN_RANK $A $B $PWD $(cat /proc/sys/kernel/hostname)";
+    let first = [
+        "-n", "1", "--hosts", "n1,n2", "-genv", "B", "2", "-x", "A=1", "-wdir", "/", "sh", "-c",
+        show,
+    ];
+    let words =
+        [&first[..], &[":", "-n", "1", "-x", "A=3", "-wdir", "/tmp", "sh", "-c", show]].concat();
+    let outcome = bed.run(&["GASNET_QUIET=1"], &words);
+    outcome.expect(0);
+    let text = outcome.out();
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 1 2 / n1", "1 3 2 /tmp n2"]);
+    bed.assert_clean();
+}
+
 #[test]
 fn an_agent_that_only_the_launching_host_has() {
     let Some(mut bed) = bed("an agent that only one host has", "n1 n2") else { return };
