@@ -14,7 +14,8 @@ const HOSTS: &str = "n1,n2,n3";
 
 /// The doctor, called on the head.
 fn doctor(bed: &Bed, launcher: &str, directory: &str, words: &[&str]) -> Outcome {
-    let mut line = vec!["env", "-C", directory, launcher, "doctor"];
+    // What is said is that of the ssh program; for who logs in by default, see `clients`.
+    let mut line = vec!["env", "-C", directory, "GASNET_SSH_CMD=ssh", launcher, "doctor"];
     line.extend(words);
     bed.cluster.on("head", &line).deadline("an examination", BOUND).run()
 }
