@@ -101,7 +101,8 @@ fn hosts_that_are_well_and_hosts_that_are_broken() {
     let list = format!("GASNET_SSH_SERVERS={HOSTS}");
     let program = binary("gasnetrun_ibv").display().to_string();
     let path = report.display().to_string();
-    let words = ["env", "-C", "/", "GASNET_SSH_CMD=ssh", &list, &program, "doctor", "--report", &path];
+    let words =
+        ["env", "-C", "/", "GASNET_SSH_CMD=ssh", &list, &program, "doctor", "--report", &path];
     let outcome = bed.cluster.on("head", &words).deadline("an examination", BOUND).run();
     compare("healthy", &outcome, 0);
     let text = std::fs::read_to_string(&report).expect("a report");
