@@ -6,7 +6,7 @@ use std::path::Path;
 
 use settings::deadlines::tree::CONNECT;
 
-use crate::{HostEntry, Ssh, StageMode};
+use crate::{HostEntry, Ssh, StageMode, auto};
 
 /// First word of our program when it is to be an agent.
 pub const AGENT_WORD: &str = "--node-agent";
@@ -96,6 +96,13 @@ pub fn stage_input(ssh: &Ssh, digest: &str, size: u64) -> Vec<u8> {
     format!("{digest}\n{size}\n{keep}\n").into_bytes()
 }
 
+/// The remote shell's program; by default the ssh program takes over what the built-in client does
+/// not do.
+#[must_use]
+pub fn program(ssh: &Ssh) -> &OsStr {
+    if ssh.command == auto::NAME { OsStr::new("ssh") } else { &ssh.command }
+}
+
 /// Whether the remote shell takes OpenSSH's options: its file name begins with `ssh`.
 fn is_openssh(command: &OsStr) -> bool {
     Path::new(command).file_name().is_some_and(|name| name.as_bytes().starts_with(b"ssh"))
@@ -104,7 +111,7 @@ fn is_openssh(command: &OsStr) -> bool {
 /// Words behind the remote shell's own: the user's options first, because the first of a kind wins.
 fn words(ssh: &Ssh, host: &HostEntry, told: &str) -> Vec<OsString> {
     let mut words = ssh.options.clone();
-    if is_openssh(&ssh.command) {
+    if is_openssh(program(ssh)) {
         let timeout = format!("ConnectTimeout={}", CONNECT.limit.as_secs());
         for option in ["BatchMode=yes", "ForwardX11=no", "LogLevel=ERROR", &timeout] {
             words.extend(["-o".into(), option.into()]);
@@ -127,8 +134,16 @@ pub fn process(ssh: &Ssh, host: &HostEntry, told: &str) -> Vec<OsString> {
     if host.here {
         return vec!["/proc/self/exe".into(), AGENT_WORD.into()];
     }
-    let mut all = vec![ssh.command.clone()];
+    let mut all = vec![program(ssh).to_owned()];
     all.extend(words(ssh, host, told));
+    all
+}
+
+/// The words that ask the ssh program for the configuration that counts for `host`.
+pub(crate) fn question(ssh: &Ssh, host: &HostEntry) -> Vec<OsString> {
+    let mut all = vec![program(ssh).to_owned(), "-G".into()];
+    all.extend(words(ssh, host, ""));
+    all.pop();
     all
 }
 

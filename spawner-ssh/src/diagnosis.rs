@@ -51,7 +51,10 @@ classes! {
         "check that the host is up and that no firewall drops ssh; --start-timeout waits longer";
     /// The connection ended before anybody logged in.
     Dropped: Connect, true =>
-        "its sshd may limit logins (MaxStartups) or refuse this address (hosts.deny, AllowUsers)";
+        "its sshd may limit logins (MaxStartups) or refuse this address (hosts.deny, AllowUsers), or \
+         the port is none of an sshd";
+    /// Somebody else listens there.
+    NotSsh: Connect, false => "name the port of its ssh server in the host list (host:port)";
     /// It is not known, or has another key than it had.
     HostKey: HostKey, false =>
         "log in once by hand and check the key, or correct known_hosts; the policy is that of \
@@ -168,11 +171,15 @@ impl Step {
 }
 
 /// What OpenSSH and shells say, and what it means. The first that is found in any line counts.
-pub const PATTERNS: [(&str, Class); 43] = [
+pub const PATTERNS: [(&str, Class); 47] = [
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", Class::HostKey),
     ("Host key verification failed", Class::HostKey),
     ("No matching host key fingerprint", Class::HostKey),
     ("host key is known for", Class::HostKey),
+    ("no program `ssh`", Class::Command),
+    ("does not speak ssh", Class::NotSsh),
+    ("banner line contains invalid characters", Class::NotSsh),
+    (": invalid format", Class::NotSsh),
     ("Could not resolve hostname", Class::Resolve),
     ("Name or service not known", Class::Resolve),
     ("Temporary failure in name resolution", Class::Resolve),
@@ -325,6 +332,11 @@ mod tests {
             ),
             ("kex_exchange_identification: Connection closed by remote host", Class::Dropped),
             ("kex_exchange_identification: read: Connection reset by peer", Class::Dropped),
+            (
+                "kex_exchange_identification: banner line contains invalid characters\r\nbanner exchange: Connection to 1.2.3.4 port 80: invalid format",
+                Class::NotSsh,
+            ),
+            ("ssh: n1 port 80 does not speak ssh: it says `HTTP/1.1 400`", Class::NotSsh),
             ("Host key verification failed.", Class::HostKey),
             (
                 "No ED25519 host key is known for n1 and you have requested strict checking.",

@@ -4,10 +4,13 @@ use std::ffi::OsString;
 
 use serde::{Deserialize, Serialize};
 
+use crate::auto;
+
 /// How agents start further agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ssh {
-    /// Remote shell (`GASNET_SSH_CMD`): a name that is looked up in `PATH`, or a path.
+    /// Remote shell (`GASNET_SSH_CMD`): a name that is looked up in `PATH`, or a path;
+    /// [`auto::NAME`] or [`NAME`](crate::builtin::NAME) for the client of our own.
     pub command: OsString,
     /// Words in front of everything that we add and of the host (`GASNET_SSH_OPTIONS`).
     pub options: Vec<OsString>,
@@ -26,7 +29,7 @@ pub struct Ssh {
 impl Default for Ssh {
     fn default() -> Self {
         Self {
-            command: "ssh".into(),
+            command: auto::NAME.into(),
             options: Vec::new(),
             out_degree: 32,
             agent: "gasnetrun_ibv".into(),

@@ -11,7 +11,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, eaccess};
 
-use supervisor::doctor::{Finding, Level};
+use supervisor::doctor::{CLIENT, Finding, Level};
 
 use super::process_managers;
 use crate::program::check_directory;
@@ -20,8 +20,9 @@ const LIMITS: &str = "in /etc/security/limits.conf there, and LimitMEMLOCK=, Lim
                       systemd starts";
 
 /// Names of the checks, in the order in which they are shown, and what each looks at.
-pub const CHECKS: [(&str, &str); 13] = [
+pub const CHECKS: [(&str, &str); 14] = [
     ("login", "every step from the name to the agent's first word, as for a job"),
+    (CLIENT, "which ssh client logs in, and why it is not the built-in one"),
     ("version", "whether the agent is of the launcher's version"),
     ("clock", "difference to the launcher's clock"),
     ("directory", "the working directory"),

@@ -16,7 +16,7 @@ use ::settings::say;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueHint};
 use serde::Serialize;
 use spawner_ssh::diagnosis::Class;
-use supervisor::doctor::{Finding, Health, Level, Request, examine};
+use supervisor::doctor::{CLIENT, Finding, Health, Level, Request, examine};
 use supervisor::plan::{HostEntry, Reach, StageMode};
 
 use crate::command_line::CommandLineError;
@@ -174,7 +174,7 @@ fn lines(health: &[Health], entries: &[HostEntry]) -> Vec<Line> {
             let Some(index) = known else { continue };
             // What differs only in the host's own name, or is well, is the same.
             let key = match finding.level {
-                Level::Ok => String::new(),
+                Level::Ok if finding.check != CLIENT => String::new(),
                 _ => finding.seen.replace(&entry.name, "HOST"),
             };
             let line = groups
@@ -202,7 +202,7 @@ fn text(lines: &[Line], hosts: usize) -> String {
     for line in lines {
         let (count, Finding { check, level, seen, fix }) = (line.hosts.len(), &line.finding);
         let plural = if hosts == 1 { "host" } else { "hosts" };
-        let which = if *level == Level::Ok {
+        let which = if *level == Level::Ok && (check != CLIENT || count == hosts) {
             String::new()
         } else {
             let more = count.saturating_sub(SHOWN);

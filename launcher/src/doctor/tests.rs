@@ -45,6 +45,24 @@ fn what_is_well_in_different_ways_is_one_line() {
 }
 
 #[test]
+fn which_client_logs_in_is_said_of_every_host() {
+    let with = |client: &str| finding(CLIENT, Level::Ok, client, "");
+    let (ours, other) = (with("the built-in ssh client"), with("the ssh program (ProxyJump j)"));
+    let health = [
+        host("a", std::slice::from_ref(&ours)),
+        host("b", &[other]),
+        host("c", std::slice::from_ref(&ours)),
+    ];
+    let text = text(&lines(&health, &entries(&health)), 3);
+    for line in [
+        "ok       ssh client       2 of 3 hosts (a c): the built-in ssh client\n",
+        "ok       ssh client       1 of 3 hosts (b): the ssh program (ProxyJump j)\n",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+}
+
+#[test]
 fn a_host_that_was_not_reached_is_a_problem_of_its_step() {
     let failure = spawner_ssh::diagnosis::Failure {
         class: Class::HostKey,

@@ -236,7 +236,7 @@ fn the_map_of_several_hosts() {
     assert_eq!(
         between("spawner ", "environment "),
         "spawner      ssh\nhosts        3: n1 n2 me@n3:2222 (from --hosts)\n\
-         reached by   ssh -o 'LogLevel ERROR', at most 2 hosts from each\n"
+         reached by   auto -o 'LogLevel ERROR', at most 2 hosts from each\n"
     );
     assert_eq!(
         between("environment ", "stdin "),

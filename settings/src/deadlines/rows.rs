@@ -139,6 +139,11 @@ deadlines! {
     /// The hosts of a job among each other.
     tree {
         CONNECT = "tree.connect", secs(30), "From the start of ssh until the agent answers.";
+        CONFIGURATION = "tree.configuration", secs(5),
+            "Until the ssh program has said which configuration counts for a host (`ssh -G`); then \
+             it makes the login itself.";
+        SSH_AGENT = "tree.ssh-agent", ms(500),
+            "After a refused login, until the user's ssh agent has said whether it has keys.";
         START = "tree.start", secs(120).set_by("--start-timeout"),
             "Until every host is ready to start its ranks.";
         START_SHOWN = "tree.start-shown", secs(2),

@@ -21,11 +21,13 @@ group! { LAUNCH "Launching" {
     GASNET_SSH_KEEPDUP: Bool, NO, launcher =>
         "Keep hosts that occur several times in the list: each time is a host of its own, with \
          its own share of ranks.";
-    GASNET_SSH_CMD: Text, Value("ssh"), launcher =>
-        "Program that runs a command on another host, called as ssh is; a name or a path, without \
-         arguments. builtin: a client of the launcher's own, where it is installed.";
+    GASNET_SSH_CMD: Text, Value("auto"), launcher =>
+        "How a command is run on another host. auto: by the launcher's own ssh client where it \
+         does all that the configuration of ssh asks for, else by the program ssh. builtin: by \
+         that client, which then reads no configuration. Else a program that is called as ssh \
+         is; a name or a path, without arguments.";
     GASNET_SSH_OPTIONS: Text, Unset, launcher =>
-        "Options for that program, in front of all others and of the host; quotes as in a shell.";
+        "Options of ssh, in front of all others and of the host; quotes as in a shell.";
     GASNET_SSH_OUT_DEGREE: COUNT, Value("32"), launcher =>
         "Most hosts that one host starts agents on; 0 means no limit. A tree of hosts has at most \
          64 levels.";

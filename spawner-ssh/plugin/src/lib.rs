@@ -1,4 +1,4 @@
-//! The client of `GASNET_SSH_CMD=builtin`, on libssh2 and OpenSSL, behind a C interface.
+//! The built-in client (`GASNET_SSH_CMD=auto` and `builtin`), on libssh2 and OpenSSL, behind a C interface.
 //! `spawner_ssh::builtin` finds and opens it at run time, so that the launcher starts without what
 //! libssh2 needs, and runs where that is missing.
 //!
@@ -6,6 +6,10 @@
 //! is given away, and no panic crosses.
 #![allow(unsafe_code, reason = "the border to a caller whose memory and descriptors are borrowed")]
 
+mod connect;
+mod keys;
+mod known_hosts;
+mod pump;
 mod session;
 
 use std::ffi::c_int;

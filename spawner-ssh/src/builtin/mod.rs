@@ -8,6 +8,7 @@
 
 mod options;
 mod plugin;
+mod settings;
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -19,8 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{End, HostEntry, Ssh};
 
-pub use options::Settings;
-pub use plugin::{CODE_FAILED, Run, VERSION, Version};
+pub use options::GLOBAL_KNOWN_HOSTS;
+pub use plugin::{CODE_FAILED, CODE_PROGRAM, Run, VERSION, Version};
+pub use settings::{AgentAt, Algorithms, Family, Settings, Strict, Wanted};
 
 /// Value of `GASNET_SSH_CMD`.
 pub const NAME: &str = "builtin";
@@ -65,23 +67,49 @@ pub struct Session {
     pub end: Arc<OnceLock<End>>,
 }
 
+/// The client's ends of the pipes.
+type Ends = [OwnedFd; 3];
+
 /// Starts a client that runs `command` on `host`.
 ///
 /// # Errors
 /// The library cannot be opened, the options are not understood, or the system refuses pipes or a
 /// thread.
 pub fn start(ssh: &Ssh, host: &HostEntry, command: &str) -> std::io::Result<Session> {
-    let plugin = plugin::open().map_err(std::io::Error::other)?;
+    plugin::open().map_err(std::io::Error::other)?;
     let settings = Settings::read(&ssh.options).map_err(std::io::Error::other)?;
-    let request = Request { host: host.clone(), settings, command: command.to_owned() };
-    let request = postcard::to_stdvec(&request).map_err(std::io::Error::other)?;
+    let (host, command) = (host.clone(), command.to_owned());
+    session(move |ends| run(host, settings, command, ends))
+}
+
+/// A client until its end; its exit code.
+pub(crate) fn run(host: HostEntry, settings: Settings, command: String, ends: &Ends) -> i32 {
+    let request = postcard::to_stdvec(&Request { host, settings, command });
+    match (plugin::open(), request) {
+        (Ok(plugin), Ok(request)) => plugin.run(&request, ends),
+        (Err(problem), _) => failed(ends, CODE_FAILED, &problem),
+        (_, Err(problem)) => failed(ends, CODE_FAILED, &problem.to_string()),
+    }
+}
+
+/// Says why there is no login, as the client's library does; the `code`.
+pub(crate) fn failed(ends: &Ends, code: i32, text: &str) -> i32 {
+    // Who closed the other end wants to hear nothing.
+    let _ = nix::unistd::write(&ends[2], format!("ssh: {text}\n").as_bytes());
+    code
+}
+
+/// Pipes, and a thread with their other ends that returns an exit code.
+pub(crate) fn session(
+    work: impl FnOnce(&Ends) -> i32 + Send + 'static,
+) -> std::io::Result<Session> {
     let (input, to) = pipe2(OFlag::O_CLOEXEC)?;
     let (from, output) = pipe2(OFlag::O_CLOEXEC)?;
     let (err, err_end) = pipe2(OFlag::O_CLOEXEC)?;
     let (ends, end) = ([input, output, err_end], Arc::new(OnceLock::new()));
     let set = Arc::clone(&end);
     let life = move || {
-        let code = plugin.run(&request, &ends);
+        let code = work(&ends);
         let _ = set.set(End::Code(code));
         let [input, output, err] = ends;
         // The end of the output says that all else is there.

@@ -4,37 +4,25 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use super::Settings;
 
-/// What `GASNET_SSH_OPTIONS` says. The first of a kind counts, as with OpenSSH; identity files add
-/// up.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
-    /// Port of the ssh server.
-    pub port: Option<u16>,
-    /// Who logs in.
-    pub user: Option<String>,
-    /// Files of private keys, in the order in which they are tried.
-    pub identities: Vec<PathBuf>,
-    /// The user's list of known hosts, instead of the usual one.
-    pub known_hosts: Option<PathBuf>,
-    /// Seconds until a host must have answered.
-    pub timeout: Option<u64>,
-}
-
-const KNOWN: &str = "-p PORT, -l USER, -i FILE, and -o with Port, User, IdentityFile, UserKnownHostsFile, ConnectTimeout, \
+/// The list of the system.
+pub const GLOBAL_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
+const KNOWN: &str = "-p PORT, -l USER, -i FILE, -F none, and -o with Port, User, IdentityFile, UserKnownHostsFile, ConnectTimeout, \
                      BatchMode=yes, StrictHostKeyChecking=yes";
 
 impl Settings {
-    pub(super) fn read(options: &[OsString]) -> Result<Self, String> {
-        let mut settings = Self::default();
+    /// What `GASNET_SSH_OPTIONS` says, without any configuration file. The first of a kind counts,
+    /// as with OpenSSH; identity files add up.
+    pub(crate) fn read(options: &[OsString]) -> Result<Self, String> {
+        let mut settings = Self { keep_alive: true, least_rsa: 1024, ..Self::default() };
         let mut words = options.iter();
         while let Some(word) = words.next() {
             let text = word.to_str().ok_or_else(|| format!("{word:?} is no text"))?;
             let Some((letter, joined)) = text
                 .strip_prefix('-')
                 .and_then(|rest| Some((rest.chars().next()?, rest.get(1..)?)))
-                .filter(|(letter, _)| "plio".contains(*letter))
+                .filter(|(letter, _)| "plioF".contains(*letter))
             else {
                 return Err(format!(
                     "the built-in client does not know {text:?}; it knows {KNOWN}"
@@ -49,6 +37,7 @@ impl Settings {
                 'p' => ("port".to_owned(), value),
                 'l' => ("user".to_owned(), value),
                 'i' => ("identityfile".to_owned(), value),
+                'F' => ("a file of -F".to_owned(), value),
                 _ => {
                     let cut = value.trim().split_once(['=', ' ', '\t']);
                     let (name, value) = cut.ok_or_else(|| format!("-o {value} has no value"))?;
@@ -71,13 +60,16 @@ impl Settings {
             "user" => drop(self.user.get_or_insert_with(|| value.to_owned())),
             "identityfile" => self.identities.push(PathBuf::from(value)),
             "userknownhostsfile" => {
-                self.known_hosts.get_or_insert_with(|| PathBuf::from(value));
+                self.known_hosts.get_or_insert_with(|| {
+                    vec![PathBuf::from(value), PathBuf::from(GLOBAL_KNOWN_HOSTS)]
+                });
             }
             "connecttimeout" => {
                 let seconds = value.parse().ok().filter(|time| *time > 0).ok_or_else(bad)?;
                 self.timeout.get_or_insert(seconds);
             }
             // What is always so.
+            "a file of -F" if matches!(value, "none" | "/dev/null") => {}
             "batchmode" | "stricthostkeychecking" if value.eq_ignore_ascii_case("yes") => {}
             _ => {
                 return Err(format!(
@@ -105,8 +97,8 @@ mod tests {
         assert_eq!(settings.identities, [PathBuf::from("/a b"), PathBuf::from("/c")]);
         assert_eq!(settings.timeout, Some(7));
         let settings = read("-o|UserKnownHostsFile = /x|-o|StrictHostKeyChecking=yes").unwrap();
-        assert_eq!(settings.known_hosts, Some(PathBuf::from("/x")));
-        assert_eq!(Settings::read(&[]), Ok(Settings::default()));
+        assert_eq!(settings.known_hosts.unwrap()[0], PathBuf::from("/x"));
+        assert!(Settings::read(&[]).is_ok_and(|settings| settings.identities.is_empty()));
     }
 
     #[test]

@@ -9,9 +9,12 @@ use std::sync::OnceLock;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 /// Goes up with every change of the functions, of [`super::Request`], or of what that is made of.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// As OpenSSH: the client's own failure.
 pub const CODE_FAILED: i32 = 255;
+/// No exit code of a program: the ssh program has to decide about this login. Why is the last line
+/// of the error output.
+pub const CODE_PROGRAM: i32 = 256;
 /// Type of `gasnetrun_ibv_ssh_version`, in all versions.
 pub type Version = extern "C" fn() -> u32;
 /// Type of `gasnetrun_ibv_ssh_run`: address and length of a [`super::Request`] in postcard's form,

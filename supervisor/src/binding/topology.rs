@@ -2,7 +2,7 @@
 //! describes them below `/sys/devices/system`.
 //!
 //! hwloc tells the same, but its Rust binding links libhwloc, which the launcher cannot ask of every
-//! host; and no crate that reads `/sys` by itself is maintained.
+//! host that it is copied to.
 
 use std::collections::BTreeMap;
 use std::path::Path;

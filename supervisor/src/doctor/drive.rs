@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use settings::deadlines::tree::{FAREWELL, START};
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
-use super::finding::{Health, clock};
+use super::finding::{CLIENT, Finding, Health, clock};
 use crate::agent::record::epoch_now;
 use crate::event_loop::{self, Poller, Ready, Role, Signals, Token, ms};
 use crate::link::{LinkEvent, Links};
@@ -99,9 +99,13 @@ impl<'a> Doctor<'a> {
     fn events(&mut self) {
         for event in std::mem::take(&mut self.below.events) {
             match event {
-                LinkEvent::Open(link) => drop(self.told.insert(link, epoch_now())),
+                LinkEvent::Open(link) => {
+                    self.told.insert(link, epoch_now());
+                    self.note_client(link);
+                }
                 LinkEvent::Up(link, up) => self.heard(link, up),
                 LinkEvent::Failed(link, failure) => {
+                    self.note_client(link);
                     if let Some(host) = self.below.host(link) {
                         self.fail(host, failure);
                     }
@@ -113,6 +117,16 @@ impl<'a> Doctor<'a> {
                     }
                 }
             }
+        }
+    }
+
+    /// What ssh client logs in. Of hosts that others start, these decide.
+    fn note_client(&mut self, link: usize) {
+        if let (Some(client), Some(host)) = (self.below.client(link), self.below.host(link))
+            && let Some(health) = self.health.get_mut(host as usize)
+        {
+            health.findings.retain(|finding| finding.check != CLIENT);
+            health.findings.push(Finding::ok(CLIENT, client));
         }
     }
 
@@ -138,7 +152,8 @@ impl<'a> Doctor<'a> {
                 let before = self.told.get(&link).copied().unwrap_or(at);
                 let clock = clock(before, at, epoch_now());
                 if let Some(health) = self.health.get_mut(host as usize) {
-                    health.findings = std::iter::once(clock).chain(findings).collect();
+                    health.findings.push(clock);
+                    health.findings.extend(findings);
                 }
             }
             // Hosts that could not be reached from where they should have been.

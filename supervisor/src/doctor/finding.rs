@@ -27,6 +27,9 @@ impl Level {
     }
 }
 
+/// Name of the check that says which ssh client logs in.
+pub const CLIENT: &str = "ssh client";
+
 /// What one check has found on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
@@ -61,7 +64,7 @@ pub struct Health {
     pub host: String,
     /// Why it cannot take part in any job, if so.
     pub failure: Option<Failure>,
-    /// The findings; of a host that could not be reached there are none.
+    /// The findings; of a host that could not be reached there are none but which client tried.
     pub findings: Vec<Finding>,
 }
 

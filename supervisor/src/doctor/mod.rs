@@ -13,4 +13,4 @@ pub(crate) mod finding;
 pub use apart::CHECKS_WORD;
 pub(crate) use apart::findings;
 pub use drive::{Request, examine};
-pub use finding::{Finding, Health, Level};
+pub use finding::{CLIENT, Finding, Health, Level};

@@ -1,12 +1,12 @@
 //! What is known of the hosts below an agent, the root or the doctor, and what is awaited of them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use bootstrap::collective::{self, Branch, groups};
 use bootstrap::{HostId, Rank};
 
 use super::links::Links;
-use super::state::CpuQuestion;
+use super::state::{CpuQuestion, Phase};
 use crate::agent::local_ranks::CpuSample;
 use crate::plan::{HostEntry, StdinTo};
 use crate::tree::message::{Down, Member, Up, encode};
@@ -61,6 +61,31 @@ impl Links {
     /// The host at the other end of a link.
     pub(crate) fn host(&self, link: usize) -> Option<u32> {
         self.hosts(link).first().map(|(host, _)| *host)
+    }
+
+    /// Which ssh client logs in for a link, and why; none where the user has named it.
+    pub(crate) fn client(&self, link: usize) -> Option<String> {
+        let link = self.links.get(link).filter(|link| !link.is_here())?;
+        (self.ssh.command == spawner_ssh::auto::NAME).then(|| match &link.program {
+            None => "the built-in ssh client".to_owned(),
+            Some(reason) => format!("the ssh program ({reason})"),
+        })
+    }
+
+    /// Hosts by the client that logs in.
+    pub(crate) fn clients(&self) -> BTreeMap<String, Vec<u32>> {
+        let mut found: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for link in 0..self.links.len() {
+            if let (Some(client), Some(host)) = (self.client(link), self.host(link)) {
+                found.entry(client).or_default().push(host);
+            }
+        }
+        found
+    }
+
+    /// Whether no login is under way any more, or waits for its turn.
+    pub(crate) fn is_logged_in(&self) -> bool {
+        self.links.iter().all(|link| matches!(link.phase, Phase::Open | Phase::Over))
     }
 
     /// Nothing more is to be said about the start of a link's subtree.

@@ -4,11 +4,14 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bootstrap::collective::Bytes;
 
 use settings::deadlines::tree::{CHILD_SILENT, CONNECT, HEARTBEAT, LAST_WORDS};
+use spawner_ssh::auto::{self, Chooser};
 use spawner_ssh::builtin;
 use spawner_ssh::command::{self, has_short_way, remote_command, script_input, stage_input};
 use spawner_ssh::{Ssh, StageMode};
@@ -44,6 +47,7 @@ pub(crate) enum LinkEvent {
 pub(crate) struct Links {
     poller: Poller,
     pub(super) ssh: Ssh,
+    chooser: Arc<Chooser>,
     /// An encoded [`Common`](crate::tree::message::Common), complete before anything is read.
     pub(crate) common: Bytes,
     /// Hash and size of our own program, once somebody wanted it.
@@ -70,6 +74,7 @@ impl Links {
     pub(crate) fn new(poller: &Poller, ssh: Ssh, common: Bytes) -> Self {
         Self {
             poller: poller.clone(),
+            chooser: Arc::new(Chooser::new(&ssh)),
             ssh,
             common,
             own: None,
@@ -342,9 +347,20 @@ impl Links {
             Some(pause) => link.phase = Phase::Queued { at: now.saturating_add(pause) },
             None => {
                 link.phase = Phase::Over;
+                let failure = if link.is_here() { failure } else { with_agent(failure) };
                 self.events.push(LinkEvent::Failed(index, failure));
             }
         }
+    }
+
+    /// The client of our own does not make this login: the ssh program does, at once.
+    fn hand_over(&mut self, index: usize) {
+        let now = self.poller.now();
+        let link = &mut self.links[index];
+        let reason = link.last_line().unwrap_or_default();
+        link.program = Some(reason.strip_prefix("ssh: ").unwrap_or(&reason).to_owned());
+        link.cut();
+        link.phase = if self.parting { Phase::Over } else { Phase::Queued { at: now } };
     }
 
     fn broke(&mut self, index: usize, seen: String) {
@@ -390,8 +406,15 @@ impl Links {
                 continue;
             };
             let told = remote_command(&self.ssh, link.whole_script);
-            if self.ssh.command == builtin::NAME && !host.here {
-                let session = builtin::start(&self.ssh, host, &told);
+            let session = match self.ssh.command.to_str() {
+                _ if host.here => None,
+                Some(auto::NAME) if link.program.is_none() => {
+                    Some(auto::start(&self.chooser, host, &told))
+                }
+                Some(builtin::NAME) => Some(builtin::start(&self.ssh, host, &told)),
+                _ => None,
+            };
+            if let Some(session) = session {
                 let attached =
                     session.and_then(|session| link.attach_session(&self.poller, session, now));
                 self.started(index, attached);
@@ -413,7 +436,8 @@ impl Links {
         let link = &mut self.links[index];
         let here = link.is_here();
         if let Err(error) = attached {
-            let program = if here { OsStr::new("/proc/self/exe") } else { &self.ssh.command };
+            let program =
+                if here { OsStr::new("/proc/self/exe") } else { command::program(&self.ssh) };
             let seen = format!("cannot start {}: {error}", program.display());
             self.failed(index, Failure::new(Class::Command, seen));
         } else if !here {
@@ -428,6 +452,9 @@ impl Links {
             let link = &mut self.links[index];
             if matches!(link.phase, Phase::Silent { .. }) && !more {
                 link.read_stderr();
+                if link.is_handed_over() {
+                    return self.hand_over(index);
+                }
                 let failure =
                     Failure::of_shell(&link.complaint(), &link.search.noise(), link.ended);
                 self.failed(index, failure);
@@ -453,8 +480,7 @@ impl Links {
                 return;
             }
             link.read_stderr();
-            let said = link.complaint();
-            let said = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+            let said = link.last_line();
             let how = match link.ended {
                 Some(End::Signal(signal)) => {
                     format!("the process of its connection was killed by signal {signal}")
@@ -493,4 +519,17 @@ impl Links {
         });
         each.min()
     }
+}
+
+/// A refused login with what is wrong with the user's ssh agent, of which ssh says nothing.
+fn with_agent(mut failure: Failure) -> Failure {
+    let socket = settings::variable("SSH_AUTH_SOCK").filter(|path| !path.is_empty());
+    if failure.class == Class::Authentication
+        && !failure.seen.contains("ssh agent")
+        && let Some(socket) = socket
+        && let Some(problem) = spawner_ssh::agent::problem(Path::new(&socket))
+    {
+        failure.seen += &format!("; the ssh agent at {}: {problem}", socket.display());
+    }
+    failure
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use spawner_ssh::builtin::Session;
+use spawner_ssh::builtin::{self, Session};
 
 use super::process::Started;
 use crate::agent::local_ranks::CpuSample;
@@ -59,6 +59,8 @@ pub(super) struct Link {
     pub(super) whole_script: bool,
     pub(super) pid: Option<i32>,
     pub(super) ended: Option<End>,
+    /// The ssh program logs in, for this reason, although the client of our own was to.
+    pub(super) program: Option<String>,
     /// How a client of our own ended, in place of a process.
     pub(super) session: Option<Arc<OnceLock<End>>>,
     pub(super) eof: Option<u64>,
@@ -202,6 +204,17 @@ impl Link {
                 Err(_) => self.err = None,
             }
         }
+    }
+
+    /// Whether its client of our own leaves the login to the ssh program.
+    pub(super) fn is_handed_over(&self) -> bool {
+        self.session.is_some() && self.ended == Some(End::Code(builtin::CODE_PROGRAM))
+    }
+
+    /// The last line of what was said.
+    pub(super) fn last_line(&self) -> Option<String> {
+        let said = self.complaint();
+        said.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
     }
 
     pub(super) fn complaint(&self) -> String {

@@ -67,6 +67,8 @@ pub(super) struct Root<'a> {
     /// Hosts that have said by themselves that nothing of the job is left on them.
     pub(super) bare: HashSet<u32>,
     pub(super) input_over: bool,
+    /// It was said which ssh client logs in where.
+    pub(super) clients_told: bool,
     deaf: [bool; 2],
     /// When agents are given up that still have not drained and send nothing; then, when links are
     /// cut.
@@ -99,6 +101,7 @@ impl<'a> Root<'a> {
             search: None,
             bare: HashSet::new(),
             input_over: false,
+            clients_told: false,
             deaf: [false; 2],
             give_up: 0,
             clocks: Clocks::default(),

@@ -18,6 +18,9 @@ use crate::trace::{ClockSample, monotonic};
 use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Down, HostCommand, Loss, Up};
 
+/// Hosts that a line names.
+const SHOWN: usize = 8;
+
 impl Root<'_> {
     pub(super) fn link_events(&mut self) {
         for event in std::mem::take(&mut self.below.events) {
@@ -31,6 +34,21 @@ impl Root<'_> {
                 LinkEvent::Failed(link, failure) => self.link_failed(link, failure),
                 LinkEvent::Lost(link, loss) => self.link_lost(link, &loss),
             }
+        }
+        if !self.clients_told && self.below.is_logged_in() {
+            self.clients_told = true;
+            self.tell_clients();
+        }
+    }
+
+    /// Which ssh client has logged in where, and why; one line for hosts of which the same is true.
+    fn tell_clients(&mut self) {
+        for (client, hosts) in self.below.clients() {
+            let more = hosts.len().saturating_sub(SHOWN);
+            let names = hosts.iter().take(SHOWN).map(|host| self.hosts.name(*host).to_owned());
+            let names = names.collect::<Vec<_>>().join(" ");
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            self.control.say(1, || format!("login by {client}: {names}{more}"));
         }
     }
 

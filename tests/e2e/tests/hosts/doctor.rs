@@ -14,7 +14,8 @@ const HOSTS: &str = "n1,n2,n3";
 
 /// The doctor, called on the head.
 fn doctor(bed: &Bed, launcher: &str, directory: &str, words: &[&str]) -> Outcome {
-    let mut line = vec!["env", "-C", directory, launcher, "doctor"];
+    // What is said is that of the ssh program; for who logs in by default, see `clients`.
+    let mut line = vec!["env", "-C", directory, "GASNET_SSH_CMD=ssh", launcher, "doctor"];
     line.extend(words);
     bed.cluster.on("head", &line).deadline("an examination", BOUND).run()
 }
@@ -100,7 +101,8 @@ fn hosts_that_are_well_and_hosts_that_are_broken() {
     let list = format!("GASNET_SSH_SERVERS={HOSTS}");
     let program = binary("gasnetrun_ibv").display().to_string();
     let path = report.display().to_string();
-    let words = ["env", "-C", "/", &list, &program, "doctor", "--report", &path];
+    let words =
+        ["env", "-C", "/", "GASNET_SSH_CMD=ssh", &list, &program, "doctor", "--report", &path];
     let outcome = bed.cluster.on("head", &words).deadline("an examination", BOUND).run();
     compare("healthy", &outcome, 0);
     let text = std::fs::read_to_string(&report).expect("a report");

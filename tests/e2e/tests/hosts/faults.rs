@@ -170,7 +170,12 @@ impl Case {
             running.wait_stderr("Reached(Ready)", 3);
             return running;
         }
-        let running = bed.lasting(8, &[&degree], &words);
+        // By default there may be no process of ssh.
+        let client = match self.fault {
+            Fault::Ssh => "GASNET_SSH_CMD=ssh",
+            _ => "GASNET_SSH_CMD=auto",
+        };
+        let running = bed.lasting(8, &[&degree, client], &words);
         match self.phase {
             Phase::Init => running.wait_stderr("event Hello", 8),
             Phase::Exchange => running.wait_stderr("event Hello", 7),

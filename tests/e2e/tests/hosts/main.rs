@@ -4,6 +4,7 @@
 mod address;
 mod adoption;
 mod builtin;
+mod clients;
 mod cluster;
 mod doctor;
 mod elastic;

@@ -106,7 +106,7 @@ impl Case {
         let running = bed.lasting(8, set, &words);
         let ssh = HOSTS.split(' ').chain(["head"]).flat_map(|host| bed.find(host, "(ssh) "));
         let ssh: Vec<Process> = ssh.collect();
-        let is_ours = set.contains(&builtin::KEY);
+        let is_ours = !set.contains(&"GASNET_SSH_CMD=ssh");
         let wrong = (ssh.is_empty() != is_ours).then(|| format!("processes of ssh: {ssh:?}"));
         let victim = match self {
             Self::KillLauncher => bed.agents("head").into_iter().next(),
@@ -124,22 +124,23 @@ impl Case {
 }
 
 #[test]
-fn every_case_on_every_shape_over_both_transports() {
-    let Some(mut bed) = Bed::up("jobs over both transports", HOSTS) else { return };
+fn every_case_on_every_shape_over_every_transport() {
+    let Some(mut bed) = Bed::up("jobs over all transports", HOSTS) else { return };
     let ours = builtin::launcher();
     let columns = ["case", "transport", "out-degree 0", "1", "2", "32"];
     let title = "Jobs on four hosts, 8 ranks: code and time from launch to return (! = wrong)";
     let mut table = Table::new(title, &columns);
     let mut faults = String::new();
     let usual = binary("gasnetrun_ibv").display().to_string();
-    for (transport, launcher) in [("ssh", Some(usual)), ("builtin", ours)] {
+    let auto = ours.clone();
+    for (transport, launcher) in [("ssh", Some(usual)), ("builtin", ours), ("auto", auto)] {
         let Some(launcher) = launcher else { continue };
         bed.set_launcher(&launcher);
         for (number, case) in Case::ALL.into_iter().enumerate() {
             let mut row = vec![case.name().to_owned(), transport.to_owned()];
             for (other, degree) in DEGREES.iter().enumerate() {
-                // In the usual run each transport has every second shape of a case, the other one
-                // the rest.
+                // In the usual run each transport has every second shape of a case, the ssh program
+                // those that the client of our own has not.
                 let turn = number + other + usize::from(transport == "ssh");
                 if !all_requested() && turn % 2 != 0 {
                     row.push("-".to_owned());
@@ -147,8 +148,10 @@ fn every_case_on_every_shape_over_both_transports() {
                 }
                 let degree = format!("GASNET_SSH_OUT_DEGREE={degree}");
                 let mut set = vec![degree.as_str()];
-                if transport == "builtin" {
-                    set.extend(["GASNET_SSH_CMD=builtin", builtin::KEY]);
+                match transport {
+                    "ssh" => set.push("GASNET_SSH_CMD=ssh"),
+                    "builtin" => set.extend(["GASNET_SSH_CMD=builtin", builtin::KEY]),
+                    _ => {}
                 }
                 let (outcome, wrong) = case.run(&bed, &set);
                 let fault = outcome.fault(case.code()).or(wrong).or_else(|| {

@@ -61,7 +61,9 @@ fn killed(bed: &Bed, degree: &str) {
 
 #[test]
 fn processes_that_are_killed_end_the_job_with_every_out_degree() {
-    let Some(bed) = Bed::up("jobs on several hosts over ssh", HOSTS) else { return };
+    let Some(mut bed) = Bed::up("jobs on several hosts over ssh", HOSTS) else { return };
+    // By default there may be no process of ssh.
+    bed.set_always(&["GASNET_SSH_CMD=ssh"]);
     let degrees = if testkit::all_requested() { &DEGREES[..] } else { &DEGREES[1..2] };
     for degree in degrees {
         killed(&bed, degree);
