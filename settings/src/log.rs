@@ -68,7 +68,7 @@ macro_rules! say {
 }
 
 /// The same for a text of the launcher that has several lines, each of which is ours: a summary, a
-/// table. Whatever of others is in it has gone through [`line`](log::line) or has no end of line.
+/// table. Whatever of others is in it has gone through [`crate::log::line`] or has no end of line.
 #[macro_export]
 macro_rules! say_lines {
     ($level:ident, $who:expr, $($text:tt)+) => {
@@ -89,7 +89,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 }
 
 /// The same as one line: what came from outside (a path, an argument, a host's name) begins none of
-/// its own. What the launcher says goes through here, unless it is [`say_lines`](crate::say_lines).
+/// its own. What the launcher says goes through here, unless it is [`say_lines`].
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\t')
