@@ -323,7 +323,7 @@ is named by JOB: its name as ps shows it, the beginning of that, or the process 
 
 @watch
 
-The sockets of the jobs are in XDG_RUNTIME_DIR/gasnetrun, else in TMPDIR/gasnetrun-UID/jobs; only
+The sockets of the jobs are in XDG_RUNTIME_DIR/gasnetrun, else in TMPDIR/gasnetrun-UID.jobs; only
 their user can open them.
 
 # ENVIRONMENT OF A RANK

@@ -12,7 +12,7 @@ use crate::program::ProgramError;
 use crate::reach::ReachError;
 use crate::settings::SettingsError;
 use crate::spawner::SpawnerError;
-use crate::watch::WatchError;
+use crate::watch::error::WatchError;
 
 /// A launch that failed.
 #[derive(Debug, thiserror::Error)]

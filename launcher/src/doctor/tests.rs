@@ -49,14 +49,14 @@ fn which_client_logs_in_is_said_of_every_host() {
     let with = |client: &str| finding(CLIENT, Level::Ok, client, "");
     let (ours, other) = (with("the built-in ssh client"), with("the ssh program (ProxyJump j)"));
     let health = [
-        host("a", std::slice::from_ref(&ours)),
-        host("b", &[other]),
-        host("c", std::slice::from_ref(&ours)),
+        host("n1", std::slice::from_ref(&ours)),
+        host("n2", &[other]),
+        host("n3", std::slice::from_ref(&ours)),
     ];
     let text = text(&lines(&health, &entries(&health)), 3);
     for line in [
-        "ok       ssh client       2 of 3 hosts (a c): the built-in ssh client\n",
-        "ok       ssh client       1 of 3 hosts (b): the ssh program (ProxyJump j)\n",
+        "ok       ssh client       2 of 3 hosts (n1 n3): the built-in ssh client\n",
+        "ok       ssh client       1 of 3 hosts (n2): the ssh program (ProxyJump j)\n",
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }

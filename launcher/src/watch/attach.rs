@@ -6,7 +6,8 @@ use std::process::Command;
 
 use supervisor::watch::{Answer, Ask};
 
-use super::{Job, WatchError};
+use super::Job;
+use super::error::WatchError;
 
 /// Replaces this process by a debugger for the rank. Returns only when that fails.
 pub(super) fn run(mut job: Job, rank: u32, debugger: &str) -> Result<u8, WatchError> {

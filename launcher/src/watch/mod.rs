@@ -1,10 +1,11 @@
 //! `gasnetrun_ibv ps`, `top`, `stacks`, `kill` and `attach`: jobs of this user on this machine while
 //! they run.
 //!
-//! * this module: the words, and which job is meant. `table`: what is printed. `top`: the live
+//! * this module: the words, and which job is meant. `error`: what can go wrong. `table`: what is printed. `top`: the live
 //!   picture. `attach`: a debugger for a rank.
 
 mod attach;
+pub(crate) mod error;
 mod table;
 mod top;
 
@@ -21,66 +22,12 @@ use crate::failure::Failure;
 use crate::flags::{duration, signal};
 use crate::reach::NAME;
 
+use self::error::WatchError;
+
 /// The words that ask for it.
 pub const WORDS: [&str; 5] = ["ps", "top", "stacks", "kill", "attach"];
 /// Frames of a thread that `stacks` prints.
 const FRAMES: usize = 64;
-
-/// Why jobs cannot be watched.
-#[derive(Debug, thiserror::Error)]
-pub enum WatchError {
-    /// The directory of the sockets.
-    #[error("cannot read the directory of jobs: {0}")]
-    Directory(std::io::Error),
-    /// There is no job.
-    #[error(
-        "no job of this user runs on this machine; jobs are seen where their launcher runs (looked in {0})"
-    )]
-    None(String),
-    /// The name is that of no job.
-    #[error("no job here is called {name:?}; jobs: {all}")]
-    Unknown {
-        /// As it was typed.
-        name: String,
-        /// The jobs that there are.
-        all: String,
-    },
-    /// Several jobs are meant.
-    #[error("{what}; write one of them, or the number of its launcher's process: {all}")]
-    Several {
-        /// Why.
-        what: String,
-        /// The jobs that are meant.
-        all: String,
-    },
-    /// A job did not answer.
-    #[error("job {job}: {source}")]
-    Client {
-        /// Its name.
-        job: String,
-        /// Why.
-        source: ClientError,
-    },
-    /// It answered something else than what was asked.
-    #[error("job {0} is of another version of this launcher: it answered something else")]
-    Version(String),
-    /// A rank that cannot be attached to.
-    #[error("rank {rank} of job {job}: {problem}")]
-    Rank {
-        /// The rank.
-        rank: u32,
-        /// Its job.
-        job: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// A program that is needed.
-    #[error("{0}")]
-    Program(String),
-    /// The terminal.
-    #[error("cannot use the terminal: {0}; --once prints one picture")]
-    Terminal(std::io::Error),
-}
 
 /// Shows and steers the jobs of this user whose launchers run on this machine.
 #[derive(Clone, Debug, Parser)]

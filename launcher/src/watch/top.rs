@@ -15,8 +15,9 @@ use ratatui::{DefaultTerminal, Frame};
 use supervisor::watch::client::ClientError;
 use supervisor::watch::{Answer, Ask, JobView, RankState, RankView};
 
+use super::error::WatchError;
 use super::table::{Pair, RANK_HEAD, aligned, command, phase, time};
-use super::{Job, WatchError, silent_hosts};
+use super::{Job, silent_hosts};
 
 /// Longest time without a look at the keyboard.
 const KEYS: Duration = Duration::from_millis(100);

@@ -7,7 +7,7 @@
 //!   system lets them be so many; `spawn`: starts them;
 //!   `bootstrap_server`: serves their bootstrap calls; `capture`, `output`, `sink`, `input`,
 //!   `standard`, `unread`: their standard streams and ours.
-//! * `processes`: children, and what ranks leave behind. `sys`: system calls.
+//! * `watched`: programs that watch a job. `processes`: children, and what ranks leave behind. `sys`: system calls.
 
 pub(crate) mod bootstrap_server;
 pub(crate) mod capture;
@@ -27,3 +27,4 @@ mod spawn;
 mod standard;
 pub(crate) mod sys;
 mod unread;
+pub(crate) mod watched;

@@ -15,6 +15,7 @@ use crate::agent::capture::Outlet;
 use crate::agent::control::{Control, Supervise, leave};
 use crate::agent::local_ranks::CpuSample;
 use crate::agent::machine::{CODE_LAUNCH, Command, Event};
+use crate::agent::watched::Watched;
 use crate::agent::{processes, sys};
 use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, Which, cannot};
 use crate::link::Links;

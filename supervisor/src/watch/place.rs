@@ -1,7 +1,7 @@
 //! Where the sockets of a user's jobs on this machine are.
 //!
 //! ```text
-//! $XDG_RUNTIME_DIR/gasnetrun, or ${TMPDIR:-/tmp}/gasnetrun-UID/jobs      mode 0700, ours
+//! $XDG_RUNTIME_DIR/gasnetrun, or ${TMPDIR:-/tmp}/gasnetrun-UID.jobs      mode 0700, ours
 //!     JOB.sock                                                           mode 0600
 //! ```
 
@@ -23,7 +23,7 @@ pub fn directory(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
         return runtime.join("gasnetrun");
     }
     let temporary = set("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
-    temporary.join(format!("gasnetrun-{}", geteuid().as_raw())).join("jobs")
+    temporary.join(format!("gasnetrun-{}.jobs", geteuid().as_raw()))
 }
 
 /// The socket of a job in the directory.
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(directory(with), Path::new("/run/user/7/gasnetrun"));
         let relative = |name: &str| (name == "XDG_RUNTIME_DIR").then(|| "x".into());
         let user = geteuid().as_raw();
-        assert_eq!(directory(relative), PathBuf::from(format!("/tmp/gasnetrun-{user}/jobs")));
+        assert_eq!(directory(relative), PathBuf::from(format!("/tmp/gasnetrun-{user}.jobs")));
     }
 
     #[test]
