@@ -5,7 +5,7 @@
 //!   picture. `attach`: a debugger for a rank.
 
 mod attach;
-pub(crate) mod error;
+pub mod error;
 mod table;
 mod top;
 
