@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A question is one line of JSON, and so is its answer ([`Ask`], [`Answer`]). Questions about ranks
-//! are put to all hosts at once ([`questions`]); hosts that do not answer in time are named.
+//! are put to all hosts at once (`questions`); hosts that do not answer in time are named.
 
 pub mod client;
 pub(crate) mod look;
