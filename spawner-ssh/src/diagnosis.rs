@@ -171,7 +171,7 @@ impl Step {
 }
 
 /// What OpenSSH and shells say, and what it means. The first that is found in any line counts.
-pub const PATTERNS: [(&str, Class); 47] = [
+pub const PATTERNS: [(&str, Class); 48] = [
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", Class::HostKey),
     ("Host key verification failed", Class::HostKey),
     ("No matching host key fingerprint", Class::HostKey),
@@ -200,6 +200,7 @@ pub const PATTERNS: [(&str, Class); 47] = [
     ("kex_exchange_identification", Class::Dropped),
     ("ssh_exchange_identification", Class::Dropped),
     ("Exceeded MaxStartups", Class::Dropped),
+    ("Not allowed at this time", Class::Dropped),
     ("Connection reset by", Class::Dropped),
     ("Connection closed by", Class::Dropped),
     ("Connection to", Class::Dropped),
@@ -336,6 +337,7 @@ mod tests {
                 "kex_exchange_identification: banner line contains invalid characters\r\nbanner exchange: Connection to 1.2.3.4 port 80: invalid format",
                 Class::NotSsh,
             ),
+            ("ssh: n1 port 22 drops logins: it says `Exceeded MaxStartups`", Class::Dropped),
             ("ssh: n1 port 80 does not speak ssh: it says `HTTP/1.1 400`", Class::NotSsh),
             ("Host key verification failed.", Class::HostKey),
             (

@@ -65,6 +65,12 @@ pub(crate) fn other_words(address: SocketAddr) -> Option<String> {
     first_line(&bytes[..heard])
 }
 
+/// Whether these are words of an OpenSSH server that takes no login for a while (sshd.c says them in
+/// place of its version).
+pub(crate) fn drops_logins(said: &str) -> bool {
+    ["Exceeded MaxStartups", "Not allowed at this time"].iter().any(|words| said.starts_with(words))
+}
+
 fn first_line(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes.split(|byte| *byte == b'\n').next()?).into_owned();
     let text: String = text.chars().filter(|letter| !letter.is_control()).take(60).collect();
@@ -79,6 +85,8 @@ mod tests {
     fn who_speaks_something_else_is_quoted() {
         assert_eq!(first_line(b"HTTP/1.1 400 Bad\r\nx").as_deref(), Some("HTTP/1.1 400 Bad"));
         assert_eq!(first_line(b"SSH-2.0-x\r\n"), None);
+        assert!(drops_logins(&first_line(b"Exceeded MaxStartups\r\n").unwrap()));
+        assert!(!drops_logins("HTTP/1.1 400 Bad Request"));
         assert_eq!(first_line(b""), None);
         let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();

@@ -14,7 +14,7 @@ use spawner_ssh::builtin::{
 };
 use ssh2::{ErrorCode, MethodType};
 
-use crate::connect::{connect, other_words};
+use crate::connect::{connect, drops_logins, other_words};
 use crate::keys::authenticate;
 use crate::known_hosts::{self, KnownHosts, Verdict};
 use crate::pump::Pump;
@@ -227,6 +227,9 @@ fn handshake_failed(
     let greeted = session.banner().is_some_and(|banner| banner.starts_with("SSH-"));
     if broken && !greeted {
         return Stop::Failed(match other_words(address) {
+            Some(said) if drops_logins(&said) => {
+                format!("{name} port {port} drops logins: it says `{said}`")
+            }
             Some(said) => format!("{name} port {port} does not speak ssh: it says `{said}`"),
             None if code == TIMEOUT => {
                 format!("Connection timed out during banner exchange with {name}")
