@@ -9,6 +9,9 @@ mod topology;
 pub use self::picture::picture;
 pub use self::topology::{Cpu, Topology};
 
+use std::fmt::Display;
+use std::ops::Sub;
+
 use serde::{Deserialize, Serialize};
 
 /// A part of a machine, the small ones first.
@@ -264,17 +267,21 @@ fn in_blocks(parts: &[Vec<usize>], ranks: u32) -> Vec<Vec<usize>> {
     (0..ranks).map(of).collect()
 }
 
+/// Ascending numbers with `-` between the first and the last of those that follow each other:
 /// `[0, 1, 2, 5]` as `0-2,5`.
 #[must_use]
-pub fn ranges(cpus: &[usize]) -> String {
-    let mut parts: Vec<(usize, usize)> = Vec::new();
-    for &cpu in cpus {
+pub fn ranges<T>(numbers: &[T]) -> String
+where
+    T: Copy + PartialOrd + Display + From<u8> + Sub<Output = T>,
+{
+    let mut parts: Vec<(T, T)> = Vec::new();
+    for &number in numbers {
         match parts.last_mut() {
-            Some((_, last)) if *last + 1 == cpu => *last = cpu,
-            _ => parts.push((cpu, cpu)),
+            Some((_, last)) if number > *last && number - T::from(1) == *last => *last = number,
+            _ => parts.push((number, number)),
         }
     }
-    let text = |(a, b): (usize, usize)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+    let text = |(a, b): (T, T)| if a == b { a.to_string() } else { format!("{a}-{b}") };
     parts.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 

@@ -206,16 +206,8 @@ impl Driver<'_> {
                 }
             }
             Up::Describe => self.describe(link),
-            Up::Want { at } => {
-                if let Some(staging) = self.staging.get(at) {
-                    staging.want(link);
-                }
-            }
-            Up::Took { at, bytes } => {
-                if let Some(staging) = self.staging.get(at) {
-                    staging.took(link, bytes);
-                }
-            }
+            Up::Want { at } => self.staging.want(at, link),
+            Up::Took { at, bytes } => self.staging.took(at, link, bytes),
             up => self.parent.send(&up),
         }
     }

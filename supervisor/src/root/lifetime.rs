@@ -106,16 +106,8 @@ impl Root<'_> {
                 self.messages();
             }
             Up::Describe => self.describing.push(link),
-            Up::Want { at } => {
-                if let Some(staging) = self.staging.get(at) {
-                    staging.want(link);
-                }
-            }
-            Up::Took { at, bytes } => {
-                if let Some(staging) = self.staging.get(at) {
-                    staging.took(link, bytes);
-                }
-            }
+            Up::Want { at } => self.staging.want(at, link),
+            Up::Took { at, bytes } => self.staging.took(at, link, bytes),
             Up::Say(text) => self.control.output.message(&text),
             // The status of a host that is none of this link's.
             _ => {}

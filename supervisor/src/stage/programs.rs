@@ -81,6 +81,20 @@ impl Programs {
         self.0.get_mut(at as usize)
     }
 
+    /// The agent behind a link wants a file, by its number.
+    pub(crate) fn want(&mut self, at: u32, link: usize) {
+        if let Some(staging) = self.get(at) {
+            staging.want(link);
+        }
+    }
+
+    /// It has taken so many bytes of one.
+    pub(crate) fn took(&mut self, at: u32, link: usize, bytes: u32) {
+        if let Some(staging) = self.get(at) {
+            staging.took(link, bytes);
+        }
+    }
+
     /// A link has gone.
     pub(crate) fn lost(&mut self, link: usize) {
         self.0.iter_mut().for_each(|one| one.lost(link));

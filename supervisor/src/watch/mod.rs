@@ -22,7 +22,7 @@ use bootstrap::trace::Cause;
 use serde::{Deserialize, Serialize};
 
 use crate::report::End;
-pub use stacks::{Group, Stack, grouped, lines, ranges};
+pub use stacks::{Group, Stack, grouped, lines};
 
 /// Ranks that one answer names at most.
 pub const MOST_RANKS: usize = 1 << 16;

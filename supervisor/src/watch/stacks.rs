@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use settings::deadlines::watch::{DEBUGGER, STACKS};
 
 use crate::agent::{processes, sys};
+use crate::binding::ranges;
 use crate::event_loop::{Poller, Token};
 
 /// First word of the launcher's command line by which a host looks at stacks; nothing for users.
@@ -68,23 +69,6 @@ pub fn grouped(stacks: &[Stack]) -> Vec<Group> {
     groups
         .sort_by_key(|group| (std::cmp::Reverse(group.ranks.len()), group.ranks.first().copied()));
     groups
-}
-
-/// Numbers in order with `-` between the first and the last of those that follow each other, as in
-/// `0-3,7`.
-#[must_use]
-pub fn ranges(numbers: &[u32]) -> String {
-    let mut parts: Vec<(u32, u32)> = Vec::new();
-    for number in numbers {
-        match parts.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(*number) => *last = *number,
-            _ => parts.push((*number, *number)),
-        }
-    }
-    let text = |(first, last): (u32, u32)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
-    };
-    parts.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 /// The groups as lines for people, at most `frames` frames of each thread.
@@ -463,8 +447,8 @@ mod tests {
 
     #[test]
     fn ranks_and_frames_are_shortened() {
-        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
-        assert_eq!(ranges(&[]), "");
+        assert_eq!(ranges(&[0_u32, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+        assert_eq!(ranges::<u32>(&[]), "");
         let threads = vec![vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]];
         let group = Group { ranks: vec![1, 2], threads, problem: None };
         assert_eq!(lines(&[group], 2), ["2 ranks: 1-2", "  #0 a", "  #1 b", "  … 1 more"]);

@@ -3,6 +3,8 @@
 
 use testkit::{Bed, Outcome, binary};
 
+use crate::executable;
+
 /// A program whose ranks of different hosts send each other messages over the software adapter.
 fn ring(bed: &Bed, hosts: &str, set: &[&str]) -> Outcome {
     let ring = binary("ring").display().to_string();
@@ -37,9 +39,7 @@ fn hosts_without_a_default_route_talk_to_each_other() {
     // Remote shells other than ssh say nothing of an address.
     let other = format!("{}/other-shell", bed.share());
     let text = "#!/bin/sh\nhost=$1; shift; exec ssh \"$host\" unset SSH_CONNECTION\\; \"$@\"\n";
-    std::fs::write(&other, text).expect("the share can be written");
-    std::fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("it can be made executable");
+    executable(&other, text);
     let outcome = ring(&bed, "n1,n2", &[&format!("GASNET_SSH_CMD={other}")]);
     assert_ne!(outcome.code(), 0);
     assert!(outcome.err().contains("no login over ssh, that would tell"), "{}", outcome.err());

@@ -7,6 +7,8 @@ use nix::sys::signal::Signal;
 use testkit::process::send;
 use testkit::{Bed, Outcome, binary};
 
+use crate::executable;
+
 const HOSTS: &str = "n1 n2 n3 n4";
 const LIST: &str = "n1,n2,n3,n4";
 
@@ -17,9 +19,7 @@ fn no_way(bed: &Bed, from: &str, to: &str) -> String {
         "#!/bin/sh\ncase \"$(cat /proc/sys/kernel/hostname):$*\" in {from}:*' {to} '*)\n\
          echo 'ssh: connect to host {to} port 22: No route to host' >&2; exit 255;; esac\nexec ssh \"$@\"\n"
     );
-    std::fs::write(&path, text).expect("the share can be written");
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("it can be made executable");
+    executable(&path, &text);
     format!("GASNET_SSH_CMD={path}")
 }
 
@@ -67,9 +67,7 @@ fn a_host_that_its_parent_cannot_reach_is_started_from_the_launcher() {
     // From nowhere is from nowhere: the table has the way that the launcher tried.
     let nowhere = format!("{}/ssh-nowhere", bed.share());
     let text = "#!/bin/sh\ncase \"$*\" in *' n3 '*) echo 'ssh: connect to host n3 port 22: No route to host' >&2; exit 255;; esac\nexec ssh \"$@\"\n";
-    std::fs::write(&nowhere, text).expect("the share can be written");
-    std::fs::set_permissions(&nowhere, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("it can be made executable");
+    executable(&nowhere, text);
     let command = format!("GASNET_SSH_CMD={nowhere}");
     let outcome = bed.run(&["GASNET_SSH_OUT_DEGREE=1", &command], &words);
     outcome.expect(125);

@@ -4,6 +4,8 @@ use nix::sys::signal::Signal;
 use testkit::Bed;
 use testkit::process::send;
 
+use crate::executable;
+
 const LIST: &str = "n1,n2,n3";
 
 /// Hosts of the ranks, as they print them.
@@ -18,9 +20,7 @@ fn a_spare_takes_the_place_of_a_host_that_does_not_start() {
     let Some(bed) = Bed::up("spare hosts", "n1 n2 n3") else { return };
     let path = format!("{}/ssh-without-n2", bed.share());
     let text = "#!/bin/sh\ncase \"$*\" in *' n2 '*) echo 'ssh: connect to host n2 port 22: No route to host' >&2; exit 255;; esac\nexec ssh \"$@\"\n";
-    std::fs::write(&path, text).expect("the share can be written");
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("it can be made executable");
+    executable(&path, text);
     let command = format!("GASNET_SSH_CMD={path}");
     let script = "cat /proc/sys/kernel/hostname";
     let words = ["-n", "4", "--hosts", LIST, "--spares", "1", "sh", "-c", script];
@@ -42,9 +42,7 @@ fn a_slow_host_is_named_while_it_is_waited_for() {
     let Some(bed) = Bed::up("slow hosts", "n1 n2") else { return };
     let path = format!("{}/ssh-slow-n2", bed.share());
     let text = "#!/bin/sh\ncase \"$*\" in *' n2 '*) sleep 13;; esac\nexec ssh \"$@\"\n";
-    std::fs::write(&path, text).expect("the share can be written");
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("it can be made executable");
+    executable(&path, text);
     let command = format!("GASNET_SSH_CMD={path}");
     let words = ["-n", "2", "--hosts", "n1,n2", "echo", "up"];
     let outcome = bed.run(&[&command], &words);

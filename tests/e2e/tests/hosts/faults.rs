@@ -9,6 +9,8 @@ use nix::sys::signal::Signal;
 use testkit::process::{Process, send};
 use testkit::{Bed, Running, Table, all_requested, binary};
 
+use crate::executable;
+
 /// Far above what the end of a job takes on a busy machine: two seconds of grace and the rest.
 const SOON: Duration = Duration::from_secs(10);
 /// A host that says nothing is given up after 12 s.
@@ -350,9 +352,7 @@ fn bed() -> Option<Bed> {
     let bed = Bed::up("faults of several hosts", HOSTS)?;
     let slow = format!("{}/ssh-slow", bed.share());
     let script = "#!/bin/sh\ncase \"$*\" in *' n4 '*) sleep 30;; esac\nexec ssh \"$@\"\n";
-    std::fs::write(&slow, script).expect("the share can be written");
-    std::fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("it can be made executable");
+    executable(&slow, script);
     Some(bed)
 }
 

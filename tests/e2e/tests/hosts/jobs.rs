@@ -10,6 +10,8 @@ use nix::sys::signal::Signal;
 use testkit::process::{Process, send};
 use testkit::{Bed, Input, Outcome, Output, Table, all_requested, binary};
 
+use crate::executable;
+
 const HOSTS: &str = "n1 n2 n3 n4";
 const LIST: &str = "n1,n2,n3,n4";
 const DEGREES: [&str; 3] = ["1", "2", "32"];
@@ -175,9 +177,7 @@ fn no_line_is_lost_or_out_of_order_however_slow_the_reader() {
     // A reader that takes a little now and then: nothing grows meanwhile, and all arrives.
     let slow = format!("{}/slow", bed.share());
     let text = "#!/bin/sh\n\"$@\" | (sleep 1; head -c 65536; sleep 3; cat)\n";
-    std::fs::write(&slow, text).expect("the share can be written");
-    std::fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("it can be made executable");
+    executable(&slow, text);
     let launcher = program("gasnetrun_ibv");
     let line = [&slow, "env", "-C", "/", &degree("2"), &launcher, "-n", "8", "--hosts", LIST];
     let line = [&line[..], &["sh", "-c", &script]].concat();

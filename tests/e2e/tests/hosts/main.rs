@@ -22,3 +22,11 @@ mod trace;
 mod transports;
 mod trees;
 mod watch;
+
+/// Writes a program that hosts run, as a script.
+fn executable(path: &str, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).expect("the share can be written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+        .expect("it can be made executable");
+}

@@ -1,10 +1,11 @@
 //! Hosts that cannot take part in a job over ssh, each with its own reason: what is said, and that
 //! nothing is left. And hosts that can, although it does not look like it.
 
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use testkit::{Bed, Input, Outcome, Table, binary};
+
+use crate::executable;
 
 const HOSTS: &str = "n1 n2";
 /// More than a start that is given up after one to three seconds needs on a busy machine.
@@ -13,9 +14,7 @@ const GIVEN_UP: Duration = Duration::from_secs(20);
 /// A script in the directory that all hosts share; its path.
 fn script(bed: &Bed, name: &str, text: &str) -> String {
     let path = format!("{}/{name}", bed.share());
-    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("the share can be written");
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(&path, mode).expect("it can be made executable");
+    executable(&path, &format!("#!/bin/sh\n{text}\n"));
     path
 }
 
