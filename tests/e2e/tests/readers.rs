@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
+use testkit::process::Process;
 use testkit::{Outcome, Running, Tree};
 
 /// A pipe with a reader that never reads.
@@ -37,13 +38,23 @@ impl Unread {
             .deadline("a reader that does not read", Duration::from_secs(100))
             .start();
         let limit = Instant::now() + Duration::from_secs(20);
-        let is_rank = |command: &str| command.starts_with("(yes)");
-        while started.descendants().iter().filter(|p| is_rank(&p.command)).count() < 2 {
+        while started.descendants().iter().filter(|p| is_rank(p) && has_written(p)).count() < 2 {
             assert!(Instant::now() < limit, "no ranks: {:?}", started.descendants());
             std::thread::sleep(Duration::from_millis(5));
         }
         started
     }
+}
+
+fn is_rank(process: &Process) -> bool {
+    process.command.starts_with("(yes)")
+}
+
+/// A rank that is ended before it wrote anything has nothing that could be dropped.
+fn has_written(process: &Process) -> bool {
+    let counters = std::fs::read_to_string(format!("/proc/{}/io", process.pid)).unwrap_or_default();
+    let written = counters.lines().find_map(|line| line.strip_prefix("wchar: "));
+    written.and_then(|bytes| bytes.parse().ok()).is_some_and(|bytes: u64| bytes >= 4096)
 }
 
 fn says_what_was_dropped(outcome: &Outcome) {
