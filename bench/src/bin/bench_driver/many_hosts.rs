@@ -10,8 +10,10 @@ use testkit::Cluster;
 use testkit::process::{Process, send};
 
 use crate::Repetitions;
+use crate::launch::in_path;
 use crate::row::{Findings, Row, Target, Verdict};
 use crate::run::{Failure, RUN, Result, Samples, largest_resident, proportional, run, sibling};
+use crate::ssh::absent;
 
 const HOSTS: usize = 64;
 const RANKS: usize = 256;
@@ -212,6 +214,30 @@ fn times(bed: &Bed, repetitions: Repetitions, samples: &mut Samples) -> Result<(
     Ok(())
 }
 
+/// One rank that does nothing on each host, beside hydra's, in turns.
+fn beside_hydra(bed: &Bed, repetitions: Repetitions, samples: &mut Samples) -> Result<Row> {
+    const NAME: &str = "64 no-op ranks on 64 hosts over ssh, mpiexec.hydra";
+    let Some(hydra) = in_path("mpiexec.hydra") else {
+        return Ok(Row::without(NAME, Verdict::Skipped(absent("mpiexec.hydra").to_owned())));
+    };
+    let (launcher, hydra) = (text(sibling("gasnetrun_ibv")?), text(hydra));
+    let (noop, list, count) = (text(sibling("noop")?), bed.hosts.join(","), HOSTS.to_string());
+    let ours = [&*launcher, "-n", &count, "--hosts", &list, &noop];
+    let theirs = [&*hydra, "-launcher", "ssh", "-hosts", &list, "-n", &count, "-ppn", "1", &noop];
+    // The first round fills the caches.
+    for round in 0..=repetitions.exits {
+        let mut turns = [("one", &ours[..]), ("mpiexec.hydra", &theirs)];
+        turns.rotate_left(round % 2);
+        for (key, words) in turns {
+            let took = run(bed.command(words), false)?.wall_ms;
+            if round > 0 {
+                samples.add(key, took);
+            }
+        }
+    }
+    Row::paired(NAME, samples, ["one", "mpiexec.hydra"], "ms", Target::AtMost(0.5))
+}
+
 fn measure(way: Way, repetitions: Repetitions) -> Result<Findings> {
     let Some(bed) = Bed::up(way) else {
         let reason = "such hosts cannot be made here (the lines above say why)";
@@ -219,9 +245,12 @@ fn measure(way: Way, repetitions: Repetitions) -> Result<Findings> {
         return Ok(Findings { rows, ..Findings::default() });
     };
     let mut samples = Samples::default();
+    let mut rows = Vec::new();
+    if way == Way::Ssh {
+        rows.push(beside_hydra(&bed, repetitions, &mut samples)?);
+    }
     times(&bed, repetitions, &mut samples)?;
     memory(&bed, &mut samples)?;
-    let mut rows = Vec::new();
     for (key, what) in [("noop", "256 no-op ranks"), ("hello", "hello on 256 ranks")] {
         let name = format!("{what} on 64 hosts {}, {}", way.name(), way.bare_name());
         rows.push(Row::paired(&name, &samples, [key, "bare"], "ms", Target::None)?);

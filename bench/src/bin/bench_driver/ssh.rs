@@ -1,6 +1,6 @@
 //! Jobs on four hosts over ssh: their start, an exchange, the memory of an agent, their end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -53,56 +53,59 @@ pub(crate) fn launch(repetitions: Repetitions) -> Result<Findings> {
         Ok(cluster) => cluster,
         Err(skipped) => return Ok(skipped),
     };
-    let hydra = in_path("mpiexec.hydra");
+    let others = [in_path("mpiexec.hydra"), in_path("mpirun.openmpi"), logins().ok()];
+    let [hydra, mpirun, logins] = others.map(|path| path.as_deref().map(text).unwrap_or_default());
     let count = repetitions.launches.to_string();
-    let hydra_word = hydra.as_deref().map(text).unwrap_or_default();
     let (launcher, noop) = (text(&sibling("gasnetrun_ibv")?), text(&sibling("noop")?));
-    let builtin = sibling("libgasnetrun_ibv_ssh.so").ok();
-    let builtin_word = builtin.as_ref().map(|_| launcher.clone()).unwrap_or_default();
+    let words = [&*launcher, &noop, &count, &hydra, &mpirun, &logins];
     let mut samples = Samples::default();
-    for (key, value) in script(&cluster, &[&launcher, &noop, &count, &hydra_word, &builtin_word])? {
+    for (key, value) in script(&cluster, &words)? {
         if key == "ssh" {
             samples.add("1.3 x ssh + 50 ms", 1.3 * value + 50.0);
         }
         samples.add(&key, value);
     }
-    let ours = "gasnetrun_ibv";
-    let mut rows = vec![
-        Row::paired(
-            "launch of 16 ranks on 4 hosts, `ssh host true` to each in parallel",
-            &samples,
-            [ours, "ssh"],
-            "ms",
-            Target::None,
-        )?,
-        Row::paired(
-            "the same, 1.3 times that plus 50 ms",
-            &samples,
-            [ours, "1.3 x ssh + 50 ms"],
-            "ms",
-            Target::AtMost(1.0),
-        )?,
-    ];
-    let skipped = |name, reason: &str| Row::without(name, Verdict::Skipped(reason.into()));
-    let no_hydra = "no mpiexec.hydra in PATH; scripts/bench --install, or apt-get install mpich";
-    let no_builtin = "no OpenSSL to build the launcher's own ssh client with (apt-get install libssl-dev pkg-config)";
-    let beside_hydra = |name, key| match hydra {
-        Some(_) => Row::paired(name, &samples, [key, "mpiexec.hydra"], "ms", Target::AtMost(1.0)),
-        None => Ok(skipped(name, no_hydra)),
+    let row = |name, ours, reference, target| match samples.median(reference) {
+        Ok(_) => Row::paired(name, &samples, [ours, reference], "ms", target),
+        Err(_) => Ok(Row::without(name, Verdict::Skipped(absent(reference).to_owned()))),
     };
-    rows.push(beside_hydra("the same, mpiexec.hydra", ours)?);
-    let name =
-        "the same with the launcher's own ssh client (GASNET_SSH_CMD=builtin), mpiexec.hydra";
-    rows.push(match builtin {
-        Some(_) => beside_hydra(name, "builtin")?,
-        None => skipped(name, no_builtin),
-    });
+    let (ours, program) = ("gasnetrun_ibv", "by the ssh program");
+    let most = Target::AtMost;
+    let rows = vec![
+        row("launch of 16 ranks on 4 hosts, mpiexec.hydra", ours, "mpiexec.hydra", most(0.4))?,
+        row("the same, mpirun of Open MPI", ours, "mpirun", most(0.4))?,
+        row("the same, one login to each host by libssh2 in parallel", ours, "logins", most(1.2))?,
+        row("the same, `ssh host true` to each in parallel", ours, "ssh", Target::None)?,
+        row(
+            "the same by the ssh program, 1.3 times that plus 50 ms",
+            program,
+            "1.3 x ssh + 50 ms",
+            most(1.0),
+        )?,
+        row("the same by the ssh program, mpiexec.hydra", program, "mpiexec.hydra", Target::None)?,
+    ];
     let notes = vec![
         "ssh: four hosts are network namespaces of one machine, which share its processors: logins are slower here than \
          on four machines. All are timed on the launching host, one after the other."
             .to_owned(),
     ];
     Ok(Findings { rows, samples, notes, ..Findings::default() })
+}
+
+/// The program that only logs in, an example of the built-in client's package.
+fn logins() -> Result<PathBuf> {
+    sibling("examples/logins")
+}
+
+/// Why a launch has no reference.
+pub(crate) fn absent(reference: &str) -> &'static str {
+    match reference {
+        "logins" => {
+            "no OpenSSL to build a login by libssh2 with (apt-get install libssl-dev pkg-config)"
+        }
+        "mpirun" => "no mpirun.openmpi in PATH; apt-get install openmpi-bin",
+        _ => "no mpiexec.hydra in PATH; scripts/bench --install, or apt-get install mpich",
+    }
 }
 
 /// Runs a job of `bench_exchange` on the launching host; what one exchange takes, µs.

@@ -9,6 +9,8 @@ const HOSTS: usize = 64;
 const RANKS: usize = 256;
 /// Far above what 64 logins and 256 starts take on a busy machine.
 const BOUND: Duration = Duration::from_secs(240);
+/// Slurm's own processes, which stay as long as the bed.
+const DAEMONS: [&str; 4] = ["munged", "slurmd", "slurmctld", "slurmscriptd"];
 const SLURM: [&str; 4] = ["salloc", "-Q", "--exclusive", "-N64"];
 
 /// The hosts, launcher's host left out, where a long run was asked for.
@@ -65,8 +67,7 @@ fn jobs_on_64_hosts_of_slurm() {
     let conf = format!("SLURM_CONF={}", bed.cluster.slurm_conf().display());
     bed.set_always(&[&conf, "GASNET_IBV_SOFT_ADDRESS=198.18.77.0/24"]);
     jobs(&bed, &SLURM, &["-N", "64"]);
-    let daemons =
-        |command: &str| ["munged", "slurmd", "slurmctld"].iter().any(|one| command.contains(one));
+    let daemons = |command: &str| DAEMONS.iter().any(|one| command.contains(one));
     let begin = Instant::now();
     loop {
         let left: Vec<_> =
