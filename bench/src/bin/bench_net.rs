@@ -1,9 +1,9 @@
 //! What two ranks on different "hosts" reach, beside raw TCP between the same two processes, or
 //! writes by verbs alone, where that is asked for. Usage, on 2 ranks of a job with
-//! `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|medium|put|small|get|barrier|atomic|quiet PAIRS
-//! [COUNT] [tcp|verbs]`
+//! `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|rate|medium|put|small|get|barrier|atomic|quiet
+//! PAIRS [COUNT] [tcp|verbs]`
 //!
-//! COUNT is how many round trips, barriers, blocks of 64 KiB or puts of 1 MiB a sample has. Prints
+//! COUNT is how many round trips, Shorts of a flood, barriers, blocks of 64 KiB or puts of 1 MiB a sample has. Prints
 //! `KEY VALUE` lines: microseconds of a round trip (the median of the trips, because a scheduling gap
 //! sits in nearly every series), MB/s, or (`quiet`) allocations of both ranks together in each
 //! round trip.
@@ -44,6 +44,7 @@ const PING: HandlerIndex = HandlerIndex(200);
 const PONG: HandlerIndex = HandlerIndex(201);
 const DATA: HandlerIndex = HandlerIndex(202);
 const PORT: HandlerIndex = HandlerIndex(203);
+const COUNTED: HandlerIndex = HandlerIndex(204);
 
 /// Lines of 128 bytes of a segment that puts of 8 bytes, and raw writes, go to. `quiet` and
 /// [`Side::against_poller`] use the first two.
@@ -73,7 +74,7 @@ struct Side {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let usage = "usage: bench_net short|medium|put|small|get|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
+    let usage = "usage: bench_net short|rate|medium|put|small|get|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
     let (words, beside) = match words.split_last() {
         Some((&beside @ ("tcp" | "verbs"), words)) => (words, Some(beside)),
         _ => (&words[..], None),
@@ -85,6 +86,7 @@ fn main() -> Result<()> {
     };
     let (measure, usual): (fn(&mut Side) -> Result<()>, usize) = match kind {
         "short" => (short, 5_000),
+        "rate" => (rate, 100_000),
         "medium" => (medium, 4_000),
         "put" => (put, 200),
         "small" => (small, 2_000),
@@ -138,6 +140,12 @@ fn register(client: &Client<Seq>, seen: &Arc<Seen>) -> Result<()> {
             port.port.store(u64::from(args[0].cast_unsigned()), Ordering::Relaxed);
         })
         .at(PORT.0),
+        Entry::short("counted", 1, |token, args: &[i32]| {
+            if args[0] != 0 {
+                let _ = token.reply_short(PONG, &[], Flags::NONE);
+            }
+        })
+        .at(COUNTED.0),
     ];
     client.endpoint().register(&mut entries)?;
     Ok(())
@@ -348,6 +356,60 @@ fn barrier(side: &mut Side) -> Result<()> {
         side.tell(pair, &[("barrier_us", barrier), ("to_all_us", to_all)]);
     }
     Ok(())
+}
+
+/// Millions of Shorts of one argument in a second, one way, and of sends of as many bytes over TCP.
+fn rate(side: &mut Side) -> Result<()> {
+    for pair in 0..=side.pairs {
+        let ours = |side: &Side| {
+            let (pongs, team) = (side.pongs(), side.client.team());
+            let begin = Instant::now();
+            for number in 1..=side.count {
+                let last = i32::from(number == side.count);
+                let _ = team.request_short(Rank(1), COUNTED, &[last], Flags::NONE)?;
+            }
+            side.client.block_until(|| side.pongs() > pongs)?;
+            Ok(millions_per_second(begin, side.count))
+        };
+        let mut samples = vec![("short_rate", side.against_server(|| ours(side))?)];
+        if side.tcp.is_some() {
+            samples.push(("send_rate", tcp_sends(side)?));
+        }
+        side.tell(pair, &samples);
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a quotient for people")]
+fn millions_per_second(begin: Instant, count: usize) -> f64 {
+    count as f64 / begin.elapsed().as_secs_f64() / 1e6
+}
+
+/// A send for each message; the other side reads what is there.
+fn tcp_sends(side: &mut Side) -> Result<f64> {
+    let count = side.count;
+    side.over_tcp(
+        |stream| {
+            let begin = Instant::now();
+            for _ in 0..count {
+                stream.write_all(black_box(&[1_u8; TRIP]))?;
+            }
+            stream.read_exact(&mut [0])?;
+            Ok(millions_per_second(begin, count))
+        },
+        |stream| {
+            let (mut into, mut left) = (vec![0; BLOCK], count * TRIP);
+            while left > 0 {
+                let most = into.len().min(left);
+                match stream.read(&mut into[..most])? {
+                    0 => return Err("the sender has gone".into()),
+                    got => left -= got,
+                }
+            }
+            stream.write_all(&[1])?;
+            Ok(0.0)
+        },
+    )
 }
 
 fn medium(side: &mut Side) -> Result<()> {

@@ -16,6 +16,7 @@ mod many_hosts;
 mod many_to_few;
 mod network;
 mod path_length;
+mod peers;
 mod ranks;
 mod record;
 mod results;
@@ -94,6 +95,10 @@ const NET_FIGURES: [(&str, Measure); 9] = [
 /// Figures of the network on Soft-RoCE, by `--softroce`.
 const SOFTROCE_FIGURES: [(&str, Measure); 1] = [("softroce", network::soft_roce)];
 
+/// Figures beside other libraries, by `--peers`.
+const PEER_FIGURES: [(&str, Measure); 2] =
+    [("peers-tcp", peers::tcp), ("peers-roce", peers::soft_roce)];
+
 /// Figures of jobs on four hosts over ssh, by `--ssh`.
 const SSH_FIGURES: [(&str, Measure); 5] = [
     ("ssh-launch", ssh::launch),
@@ -134,7 +139,8 @@ fn main() -> ExitCode {
     let figures = figures();
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
-            "--c" | "--net" | "--softroce" | "--ssh" | "--hosts" | "--engines" | "--scale" => {}
+            "--c" | "--net" | "--softroce" | "--peers" | "--ssh" | "--hosts" | "--engines"
+            | "--scale" => {}
             "--quick" => repetitions = Repetitions { realtime: repetitions.realtime, ..QUICK },
             "--realtime" => repetitions.realtime = true,
             "--write" => write = true,
@@ -210,7 +216,8 @@ fn renew_results() -> ExitCode {
 
 /// What the figures are together.
 fn suite() -> &'static str {
-    let suites = ["--c", "--net", "--softroce", "--ssh", "--hosts", "--engines", "--scale"];
+    let suites =
+        ["--c", "--net", "--softroce", "--peers", "--ssh", "--hosts", "--engines", "--scale"];
     let mut arguments = std::env::args().skip(1);
     let suite = arguments.find_map(|argument| suites.into_iter().find(|suite| *suite == argument));
     suite.map_or("host", |suite| suite.trim_start_matches('-'))
@@ -225,6 +232,7 @@ fn figures() -> Vec<(&'static str, Measure)> {
             "--c" => &C_FIGURES[..],
             "--net" => &NET_FIGURES[..],
             "--softroce" => &SOFTROCE_FIGURES[..],
+            "--peers" => &PEER_FIGURES[..],
             "--ssh" => &SSH_FIGURES[..],
             "--hosts" => &HOSTS_FIGURES[..],
             "--engines" => &ENGINE_FIGURES[..],

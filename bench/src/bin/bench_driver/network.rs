@@ -278,24 +278,36 @@ fn soft_roce_floods(samples: &Samples) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A real device beside perftest, all in one boot.
-pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
+/// Runs a script in a virtual machine with Soft-RoCE, with the directory of our programs and
+/// `arguments`; what it printed, or why there is no such machine.
+pub(crate) fn guest(
+    script: &str,
+    arguments: &[String],
+) -> Result<std::result::Result<Samples, String>> {
     let launcher = sibling("gasnetrun_ibv")?;
     let programs = launcher.parent().ok_or_else(|| Failure("no build directory".into()))?;
-    let script = Path::new("scripts/softroce");
-    let ready = Command::new(script).arg("--prepare").output()?;
+    let machine = Path::new("scripts/softroce");
+    let ready = Command::new(machine).arg("--prepare").output()?;
     if !ready.status.success() {
-        let reason = String::from_utf8_lossy(&ready.stderr).trim().to_owned();
-        let name = "Soft-RoCE beside perftest";
-        let rows = vec![Row::without(name, Verdict::Skipped(reason))];
-        return Ok(Findings { rows, ..Findings::default() });
+        return Ok(Err(String::from_utf8_lossy(&ready.stderr).trim().to_owned()));
     }
-    let mut command = Command::new(script);
+    let mut command = Command::new(machine);
     command.args(["--limit", &MACHINE.as_secs().to_string(), "--see"]).arg(programs);
-    command.args(["--", "bash", "-c", INSIDE, "softroce"]).arg(programs);
+    command.args(["--", "bash", "-c", script, "inside"]).arg(programs).args(arguments);
+    Ok(Ok(run_within(MACHINE + Duration::from_secs(30), command)?.samples()))
+}
+
+/// A real device beside perftest, all in one boot.
+pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
     // The machine has two speeds and changes between them within seconds: few pairs say little.
-    command.args([6, 3].map(|times| (times * repetitions.exits.min(THOROUGH)).to_string()));
-    let samples = run_within(MACHINE + Duration::from_secs(30), command)?.samples();
+    let counts = [6, 3].map(|times| (times * repetitions.exits.min(THOROUGH)).to_string());
+    let samples = match guest(INSIDE, &counts)? {
+        Ok(samples) => samples,
+        Err(reason) => {
+            let rows = vec![Row::without("Soft-RoCE beside perftest", Verdict::Skipped(reason))];
+            return Ok(Findings { rows, ..Findings::default() });
+        }
+    };
     let row = |figure, keys, unit, target| Row::paired(figure, &samples, keys, unit, target);
     let mut rows = soft_roce_latencies(&samples)?;
     rows.extend(soft_roce_floods(&samples)?);

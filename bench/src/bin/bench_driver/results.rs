@@ -6,23 +6,25 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::peers;
 use crate::record::RUNS;
 use crate::run::{Failure, Result};
 
 const PAGE: &str = "docs/bench/RESULTS.md";
 /// Suites in the order of the page, with their headings.
-const SUITES: [(&str, &str); 8] = [
+const SUITES: [(&str, &str); 9] = [
     ("host", "On one host"),
     ("c", "The C interface"),
     ("net", "The network over the software adapter"),
     ("softroce", "The network on Soft-RoCE"),
+    ("peers", "Beside UCX and libfabric"),
     ("ssh", "Jobs on four hosts over ssh"),
     ("hosts", "Jobs on 64 hosts"),
     ("engines", "Starts under other launchers"),
     ("scale", "Many ranks on one host"),
 ];
 
-fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
@@ -125,9 +127,13 @@ fn page(records: &[Value]) -> String {
     out
 }
 
-/// Writes the page anew.
+/// Writes the pages anew.
 pub(crate) fn write() -> Result<&'static str> {
-    std::fs::write(PAGE, page(&records(Path::new(RUNS))?))?;
+    let records = records(Path::new(RUNS))?;
+    std::fs::write(PAGE, page(&records))?;
+    if let Some(peers) = peers::page(&records) {
+        std::fs::write(peers::PAGE, peers)?;
+    }
     Ok(PAGE)
 }
 
@@ -144,6 +150,12 @@ mod tests {
     fn the_page_is_that_of_the_records() {
         let found = std::fs::read_to_string(testkit::repository().join(PAGE));
         assert_eq!(found.expect("the page"), page(&kept()), "run scripts/bench --results");
+    }
+
+    #[test]
+    fn the_page_of_peers_is_that_of_the_newest_record() {
+        let found = std::fs::read_to_string(testkit::repository().join(peers::PAGE)).ok();
+        assert_eq!(found, peers::page(&kept()), "run scripts/bench --results");
     }
 
     #[test]
