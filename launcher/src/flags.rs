@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::debugger::{Ranks, Words};
 use crate::environment::Asked;
 use bootstrap::Rank;
 use bootstrap::rank::MAX_RANKS;
@@ -202,6 +203,20 @@ pub struct Flags {
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
     pub stall_timeout: Option<Duration>,
 
+    /// Run the program of ranks under this debugger, or another command: gdb, lldb, 'xterm -e gdb'
+    ///
+    /// gdb and lldb also get the word that makes them take the program's arguments (gdb --args). It must
+    /// be installed on all hosts that have such ranks. Standard input goes to the rank of
+    /// --debugger-ranks if that is one alone. Ranks have a day to end after the others, unless
+    /// GASNET_EXITTIMEOUT or its kind is set. gasnetrun_ibv attach runs a debugger for a rank that runs
+    /// already.
+    #[arg(long, value_name = "COMMAND", value_parser = Words::parse, help_heading = "Job options")]
+    pub debugger: Option<Words>,
+
+    /// Ranks that --debugger is for, as in 0,3-5 (default: all)
+    #[arg(long, value_name = "LIST", value_parser = Ranks::parse, help_heading = "Job options")]
+    pub debugger_ranks: Option<Ranks>,
+
     /// Hosts at the end of the list that are kept back, to take the place of hosts that fail
     ///
     /// When a host cannot take part (it is not reached, the program is missing there ...), the next of
@@ -256,9 +271,10 @@ pub struct Flags {
     #[arg(long, value_name = "WHEN", value_parser = stage_mode(), default_value = "auto", help_heading = "Job options")]
     pub stage: StageMode,
 
-    /// Who reads the launcher's standard input: none, all, or one rank
-    #[arg(long, value_name = "none|all|RANK", value_parser = stdin_to, default_value = "0", help_heading = "Input and output options")]
-    pub stdin: StdinTo,
+    /// Who reads the launcher's standard input: none, all, or one rank (default: 0, or the rank of
+    /// --debugger-ranks)
+    #[arg(long, value_name = "none|all|RANK", value_parser = stdin_to, help_heading = "Input and output options")]
+    pub stdin: Option<StdinTo>,
 
     #[allow(rustdoc::broken_intra_doc_links, reason = "the help text, not a link")]
     /// Put "[rank] " in front of every line that a rank writes
@@ -342,6 +358,13 @@ impl Flags {
     #[must_use]
     pub fn asked(&self) -> Asked<'_> {
         Asked { lists: &self.env_lists, each: &self.env_all }
+    }
+
+    /// Who reads the launcher's standard input.
+    #[must_use]
+    pub fn reader(&self) -> StdinTo {
+        let debugged = self.debugger_ranks.as_ref().and_then(Ranks::only);
+        self.stdin.unwrap_or_else(|| StdinTo::Rank(Rank(debugged.unwrap_or(0))))
     }
 
     /// Verbosity with what -t and -k imply.

@@ -15,6 +15,7 @@ use supervisor::plan::{Binding, Checkpoint, JobPlan, Map, OutputPlan, Reach, Std
 use crate::attempts::Attempts;
 use crate::command_line::CommandLine;
 use crate::cpus::Bound;
+use crate::debugger::Debugger;
 use crate::environment::{self, Forwarded};
 use crate::failure::Failure;
 use crate::flags::Flags;
@@ -46,6 +47,8 @@ pub struct Job {
     pub command: Command,
     /// The programs of a job with several, the first among them.
     pub parts: Vec<Found>,
+    /// What ranks run their program under.
+    pub debugger: Option<Debugger>,
     /// The `-E` list.
     pub forwarded: Forwarded,
     /// Whether ranks on other hosts would get `-E` names only.
@@ -150,7 +153,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         binding,
         reach,
         cpus: bound.sets,
-        stdin: flags.stdin,
+        stdin: flags.reader(),
         output: OutputPlan {
             tag: flags.tag_output,
             timestamp: flags.timestamp_output,
@@ -179,6 +182,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         step: None,
         command,
         parts,
+        debugger: Debugger::of(flags, &places)?,
         forwarded,
         env_listed,
         picture: bound.picture,
@@ -189,6 +193,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         trace_memory: checked.values.size("GASNET_TRACE_MEMORY"),
         warnings,
     };
+    put_debugger(&mut job);
     if spawner != Spawner::Ssh {
         put_gather(&mut job, flags)?;
         put_engine(&mut job, flags, &System::new(environment))?;
@@ -205,6 +210,20 @@ fn choose_spawner(flags: &Flags, environment: &Env, here: &str) -> Result<Spawne
             false => Spawner::Ssh,
         },
     ))
+}
+
+/// Puts the debugger in front of the programs of its ranks.
+fn put_debugger(job: &mut Job) {
+    let (Some(debugger), plan) = (&job.debugger, &mut job.plan) else { return };
+    let mut programs = debugger.cut(&plan.all_programs(), plan.size);
+    if let ([only], true) = (programs.as_mut_slice(), plan.programs.is_empty()) {
+        let only = std::mem::take(only);
+        plan.program = only.file.into();
+        plan.program_word = only.word as usize;
+        plan.argv = only.argv;
+    } else {
+        plan.programs = programs;
+    }
 }
 
 /// Ranks of another launcher are told in their environment where they leave traces.
@@ -247,7 +266,7 @@ fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), F
     plan.binding = Binding::cpus(0);
     plan.output.tag = false;
     // What the other launcher is told to do with its input.
-    plan.stdin = match flags.stdin {
+    plan.stdin = match flags.reader() {
         StdinTo::None => StdinTo::None,
         StdinTo::All | StdinTo::Rank(_) => StdinTo::Rank(Rank(0)),
     };

@@ -15,6 +15,7 @@ pub mod aliases;
 pub mod attempts;
 pub mod command_line;
 pub mod cpus;
+pub mod debugger;
 pub mod doctor;
 pub mod documents;
 pub mod dry_run;

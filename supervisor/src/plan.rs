@@ -140,6 +140,14 @@ impl Program {
         }
     }
 
+    /// Puts the words of a wrapper, the first one an absolute path, in front of it.
+    pub fn put_behind(&mut self, wrapper: &[OsString]) {
+        let Some(first) = wrapper.first() else { return };
+        self.file.clone_from(first);
+        self.argv.splice(..0, wrapper.iter().cloned());
+        self.word = self.word.saturating_add(u32::try_from(wrapper.len()).unwrap_or(u32::MAX));
+    }
+
     /// `env` with its own variables.
     #[must_use]
     pub fn environment(&self, env: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {

@@ -18,6 +18,7 @@ use supervisor::watch::client::{Client, ClientError};
 use supervisor::watch::{Answer, Ask, JobView, grouped, lines, place};
 
 use crate::command_line::CommandLineError;
+use crate::debugger::Words;
 use crate::failure::Failure;
 use crate::flags::{duration, signal};
 use crate::reach::NAME;
@@ -88,10 +89,13 @@ enum Action {
         job: String,
     },
     /// Runs a debugger for a rank of a job
+    ///
+    /// On another host it is run through the remote shell of GASNET_SSH_CMD and GASNET_SSH_OPTIONS, with
+    /// a terminal.
     Attach {
         /// The debugger; it gets -p and the process
-        #[arg(long, value_name = "COMMAND", default_value = "gdb")]
-        debugger: String,
+        #[arg(long, value_name = "COMMAND", value_parser = Words::parse, default_value = "gdb")]
+        debugger: Words,
         /// Name of the job, the beginning of it, or the process of its launcher
         #[arg(value_name = "JOB")]
         job: String,
