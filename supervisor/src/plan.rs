@@ -184,6 +184,9 @@ pub struct Reach {
     pub ssh: Ssh,
     /// Working directory on other hosts instead of the plan's (`GASNET_SSH_REMOTE_PATH`).
     pub directory: Option<PathBuf>,
+    /// Whether hosts that have other GASNet programs at the same place are refused
+    /// (`GASNET_IBV_SAME_PROGRAM`).
+    pub same_program: bool,
     /// Bound on the start of all agents; none = the default of
     /// [`settings::deadlines::tree::START`].
     pub start_timeout: Option<Duration>,

@@ -92,6 +92,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
         below,
         staging,
         describing: Vec::new(),
+        identities: words.identities,
         events: Vec::new(),
         held: None,
         announced: false,
@@ -134,6 +135,8 @@ pub(super) struct Driver<'a> {
     /// Links whose agents wait for the programs' hashes, which our parent was asked for.
     pub(super) describing: Vec<usize>,
     /// What the parent does not know yet, of our ranks and those below.
+    /// What programs must be that this host has itself.
+    identities: Vec<(OsString, u64)>,
     pub(super) events: Vec<RankEvent>,
     /// Since when there has been news that can wait for more.
     held: Option<u64>,
@@ -207,6 +210,10 @@ impl Driver<'_> {
         };
         self.parent.queue(&Up::Host { host: self.index, status });
     }
+            let told = self.identities.iter().find(|(path, _)| path == program.own_file());
+            if let Some((path, there)) = told {
+                check::same(path.as_ref(), *there)?;
+            }
 
     fn seen(&mut self, number: u32, stacks: Vec<Stack>) {
         self.parent.send(&Up::Seen { host: self.index, number, seen: Seen::Stacks(stacks) });

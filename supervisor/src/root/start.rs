@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bootstrap::HostId;
 use bootstrap::collective::{Bytes, Collective, Node};
+use bootstrap::program_identity;
 use settings::deadlines::tree::{GATHER, START, START_AGAIN};
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
@@ -79,6 +80,13 @@ fn offer(plan: &JobPlan, path: &Path, gasnet: bool) -> std::io::Result<Option<Of
     }))
 }
 
+/// What a program is, where every host must have the same one itself.
+fn identity_of(plan: &JobPlan, path: &Path, gasnet: bool) -> Option<u64> {
+    let told = gasnet && plan.reach.same_program && plan.reach.ssh.stage == StageMode::Never;
+    let file = File::open(path).ok().filter(|_| told)?;
+    program_identity::identity(&file).ok()
+}
+
 impl Root<'_> {
     pub(super) fn start_links(&mut self) {
         let tried = self.below.add_all(&self.control.plan.map.hosts);
@@ -102,6 +110,9 @@ impl Root<'_> {
                     .say(1, || format!("{} is not sent to any host: {error}", path.display()));
                 None
             });
+            if let Some(identity) = identity_of(plan, &path, gasnet) {
+                self.common.identities.push((path.clone().into(), identity));
+            }
             found.push((path, offer));
         }
         let told = found.iter().map(|(path, offer)| (path.clone().into(), offer.clone()));

@@ -40,6 +40,8 @@ pub(crate) struct Common {
     /// Files of programs as they are on the launching host, and what is sent to hosts that do not
     /// have them.
     pub(crate) staged: Vec<(OsString, Option<Offer>)>,
+    /// Files that every host must have itself, and what they are on the launching host.
+    pub(crate) identities: Vec<(OsString, u64)>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) directory: OsString,
     pub(crate) binding: Binding,
@@ -300,6 +302,7 @@ mod tests {
             staged: Vec::new(),
             env: vec![("A".into(), "B".into())],
             directory: "/".into(),
+            identities: vec![("/bin/true".into(), 7)],
             binding: Binding::cpus(0),
             stdin: Some(Some(0)),
             exit_bound_ms: 6000,
