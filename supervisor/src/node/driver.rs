@@ -68,6 +68,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
     let mut plan = plan_of(&words, &own, host_of.len());
     // The launching host finds its address by that of another one.
     let several = words.hosts > 1 && !own.here;
+    let stage = if own.here { "here" } else { words.ssh.stage.name() };
     let examine = words.doctor.then(|| (words.directory.clone(), plan.env.clone()));
     let mut staging = staging_of(&words, own.here, job);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
@@ -111,7 +112,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
         looks: Looks::default(),
     };
     match examine {
-        Some((directory, env)) => driver.examine(&directory, several, &env),
+        Some((directory, env)) => driver.examine((&directory, several, stage), &env),
         None => driver.begin(bound.and(staged), mask),
     }
     driver.link_events();
@@ -181,10 +182,14 @@ impl Driver<'_> {
     }
 
     /// Looks at this host for the doctor, who starts no job.
-    fn examine(&mut self, directory: &OsStr, several: bool, env: &[(OsString, OsString)]) {
+    fn examine(
+        &mut self,
+        (directory, several, stage): (&OsStr, bool, &str),
+        env: &[(OsString, OsString)],
+    ) {
         self.parent.heard = self.now();
         let at = record::epoch_now();
-        let findings = crate::doctor::findings(directory, several, env);
+        let findings = crate::doctor::findings(directory, several, stage, env);
         self.parent.send(&Up::Findings { host: self.index, at, findings });
         self.settled(Ok(()));
     }
