@@ -92,11 +92,13 @@ fn work(origin: Origin) -> Result<(), OsError> {
         relay: Relay::default(),
         below,
         staging,
-        describing: Vec::new(),
         identities: words.identities,
+        describing: Vec::new(),
         events: Vec::new(),
         held: None,
         announced: false,
+        clients_told: false,
+        examines: examine.is_some(),
         starting: false,
         given: false,
         cleaning_up: false,
@@ -133,15 +135,19 @@ pub(super) struct Driver<'a> {
     pub(super) ranks: LocalRanks<'a>,
     pub(super) below: Links,
     pub(super) staging: Programs,
+    /// What programs must be that this host has itself.
+    identities: Vec<(OsString, u64)>,
     /// Links whose agents wait for the programs' hashes, which our parent was asked for.
     pub(super) describing: Vec<usize>,
     /// What the parent does not know yet, of our ranks and those below.
-    /// What programs must be that this host has itself.
-    identities: Vec<(OsString, u64)>,
     pub(super) events: Vec<RankEvent>,
     /// Since when there has been news that can wait for more.
     held: Option<u64>,
     announced: bool,
+    /// It was said which ssh client logs in to the hosts below.
+    pub(super) clients_told: bool,
+    /// For the doctor: there is no job.
+    pub(super) examines: bool,
     pub(super) starting: bool,
     /// Our own ranks have the last piece of input.
     pub(super) given: bool,
@@ -204,6 +210,10 @@ impl Driver<'_> {
             if program.word > 0 {
                 check::program(program.own_file().as_ref(), &env)?;
             }
+            let told = self.identities.iter().find(|(path, _)| path == program.own_file());
+            if let Some((path, there)) = told {
+                check::same(path.as_ref(), *there)?;
+            }
         }
         Ok(())
     }
@@ -215,10 +225,6 @@ impl Driver<'_> {
         };
         self.parent.queue(&Up::Host { host: self.index, status });
     }
-            let told = self.identities.iter().find(|(path, _)| path == program.own_file());
-            if let Some((path, there)) = told {
-                check::same(path.as_ref(), *there)?;
-            }
 
     fn seen(&mut self, number: u32, stacks: Vec<Stack>) {
         self.parent.send(&Up::Seen { host: self.index, number, seen: Seen::Stacks(stacks) });

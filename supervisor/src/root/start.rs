@@ -215,6 +215,7 @@ impl Root<'_> {
             }
         }
         if self.hosts.failed > 0 && (late || gathered || (standing && self.hosts.is_settled())) {
+            self.tell_clients_below();
             let table = self.hosts.table();
             let text = format!("not every host can take part\n  {table}");
             // A table, whose lines are ours.
@@ -251,6 +252,7 @@ impl Root<'_> {
             }
         }
         self.phase = Phase::Running;
+        self.tell_clients_below();
         self.control.say(1, || "every host is ready: starting the ranks".to_owned());
         self.command(HostCommand::Start);
     }

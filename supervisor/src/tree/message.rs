@@ -162,6 +162,8 @@ pub(crate) enum Up {
     Bootstrap(collective::Up),
     /// The whole subtree has the last piece of input; whether anybody there reads more.
     InputTaken { more: bool },
+    /// Which ssh client has logged in to these hosts from another one than the launching host, and why.
+    Client { client: String, hosts: Vec<u32> },
     /// A line for the user.
     Say(String),
     /// What was found on a host, and the time there, seconds since the epoch.
@@ -300,9 +302,9 @@ mod tests {
             program_word: 0,
             programs: Vec::new(),
             staged: Vec::new(),
+            identities: vec![("/bin/true".into(), 7)],
             env: vec![("A".into(), "B".into())],
             directory: "/".into(),
-            identities: vec![("/bin/true".into(), 7)],
             binding: Binding::cpus(0),
             stdin: Some(Some(0)),
             exit_bound_ms: 6000,
