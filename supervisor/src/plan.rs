@@ -47,6 +47,13 @@ pub struct Checkpoint {
     pub code: Option<i32>,
 }
 
+/// Ranks run in containers, whose programs are theirs: nothing is sent to hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// Number of the only descriptor that gets in, which is then that of a rank's socket.
+    pub socket: Option<i32>,
+}
+
 /// Everything the agent of one host needs to know.
 #[derive(Clone, Debug, Default)]
 pub struct JobPlan {
@@ -68,6 +75,8 @@ pub struct JobPlan {
     /// The programs of a job with several, in the order of their ranks, the one above first; empty:
     /// all ranks run that one.
     pub programs: Vec<Program>,
+    /// Ranks run in containers.
+    pub container: Option<Container>,
     /// Complete environment of the ranks, without the per-rank variables that the agent adds.
     pub env: Vec<(OsString, OsString)>,
     /// What ranks on other hosts get on top of what a login there sets; it wins over that.

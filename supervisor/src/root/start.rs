@@ -27,6 +27,7 @@ pub(super) fn common(plan: &JobPlan) -> Common {
         argv: plan.argv.clone(),
         program_word: u32::try_from(plan.program_word).unwrap_or(0),
         programs: plan.programs.clone(),
+        container: plan.container,
         binding: plan.binding,
         stdin: match plan.stdin {
             StdinTo::None => None,
@@ -57,6 +58,9 @@ pub(super) fn host_of_root(plan: &JobPlan) -> Host {
 /// Where the job's programs are on this host, each once, and whether they are GASNet's.
 fn files(plan: &JobPlan) -> Vec<(PathBuf, bool)> {
     let mut files: Vec<(PathBuf, bool)> = Vec::new();
+    if plan.container.is_some() {
+        return files;
+    }
     for program in plan.all_programs() {
         let file = PathBuf::from(program.own_file());
         if !files.iter().any(|(known, _)| *known == file) {

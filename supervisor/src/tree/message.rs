@@ -18,7 +18,7 @@ use crate::agent::machine::{Command, RankEvent};
 use crate::binding::Binding;
 use crate::doctor::finding::Finding;
 use crate::event_loop::Which;
-use crate::plan::{HostEntry, Program, Reach};
+use crate::plan::{Container, HostEntry, Program, Reach};
 use crate::stage::digest::Digest;
 use crate::stage::offer::Offer;
 use crate::trace::Wanted;
@@ -37,6 +37,7 @@ pub(crate) struct Common {
     pub(crate) program_word: u32,
     /// The programs of a job with several.
     pub(crate) programs: Vec<Program>,
+    pub(crate) container: Option<Container>,
     /// Files of programs as they are on the launching host, and what is sent to hosts that do not
     /// have them.
     pub(crate) staged: Vec<(OsString, Option<Offer>)>,
@@ -301,6 +302,7 @@ mod tests {
             argv: vec!["true".into(), OsString::from("\u{fffd}")],
             program_word: 0,
             programs: Vec::new(),
+            container: Some(Container { socket: Some(3) }),
             staged: Vec::new(),
             identities: vec![("/bin/true".into(), 7)],
             env: vec![("A".into(), "B".into())],
