@@ -137,7 +137,8 @@ impl Debugger {
     pub fn of(flags: &Flags, places: &Places) -> Result<Option<Self>, ProgramError> {
         let Some(words) = &flags.debugger else { return Ok(None) };
         let mut words: Vec<OsString> = with_separator(words.all());
-        if let Some(first) = words.first_mut() {
+        // In a container it is that of the container.
+        if let Some(first) = words.first_mut().filter(|_| flags.container.is_none()) {
             *first = places.find(first)?.into_os_string();
         }
         Ok(Some(Self { words, ranks: flags.debugger_ranks.clone() }))

@@ -61,6 +61,9 @@ pub fn text(job: &Job) -> String {
     if let Some(debugger) = &job.debugger {
         facts.push(("debugger", debugger.to_string()));
     }
+    if let Some(container) = &job.container {
+        facts.push(("container", words(&container.words)));
+    }
     facts.push(("directory", quoted(plan.directory.as_os_str())));
     match &job.process_manager {
         Some(call) => process_manager(job, call, &mut facts),

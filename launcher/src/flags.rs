@@ -217,6 +217,15 @@ pub struct Flags {
     #[arg(long, value_name = "LIST", value_parser = Ranks::parse, help_heading = "Job options")]
     pub debugger_ranks: Option<Ranks>,
 
+    /// Run each rank in a container that this command makes: 'apptainer exec a.sif', 'podman run IMAGE',
+    /// 'bwrap --dev-bind / /'
+    ///
+    /// It stands in front of the program on every host; the program is that of the container, so
+    /// nothing is sent (--stage). podman, bwrap and apptainer are told what ranks need; any other
+    /// command must keep environment and descriptors. docs/containers.md says more.
+    #[arg(long, value_name = "COMMAND", value_parser = Words::parse, help_heading = "Job options")]
+    pub container: Option<Words>,
+
     /// Hosts at the end of the list that are kept back, to take the place of hosts that fail
     ///
     /// When a host cannot take part (it is not reached, the program is missing there ...), the next of
@@ -365,6 +374,12 @@ impl Flags {
     pub fn reader(&self) -> StdinTo {
         let debugged = self.debugger_ranks.as_ref().and_then(Ranks::only);
         self.stdin.unwrap_or_else(|| StdinTo::Rank(Rank(debugged.unwrap_or(0))))
+    }
+
+    /// The option by which ranks record what they do, if one is given.
+    #[must_use]
+    pub fn records(&self) -> Option<&'static str> {
+        self.trace.as_ref().map(|_| "--trace").or(self.stats.then_some("--stats"))
     }
 
     /// Verbosity with what -t and -k imply.

@@ -14,6 +14,7 @@ use supervisor::plan::{Binding, Checkpoint, JobPlan, Map, OutputPlan, Reach, Std
 
 use crate::attempts::Attempts;
 use crate::command_line::CommandLine;
+use crate::container::{self, Container};
 use crate::cpus::Bound;
 use crate::debugger::Debugger;
 use crate::environment::{self, Forwarded};
@@ -49,6 +50,8 @@ pub struct Job {
     pub parts: Vec<Found>,
     /// What ranks run their program under.
     pub debugger: Option<Debugger>,
+    /// What each rank runs in.
+    pub container: Option<Container>,
     /// The `-E` list.
     pub forwarded: Forwarded,
     /// Whether ranks on other hosts would get `-E` names only.
@@ -116,8 +119,13 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     let here = std::env::current_dir().map_err(Failure::WorkingDirectory)?;
     let path = environment.get("PATH").map(OsStr::to_owned);
     let places = Places { directory: here.clone(), path };
-    let command = places.resolve(&line.command, spawner)?;
-    let quiet = checked.values.bool("GASNET_QUIET");
+    let find = |words: &[OsString]| match &flags.container {
+        None => places.resolve(words, spawner),
+        Some(_) => container::resolve(&places, words, spawner),
+    };
+    let command = find(&line.command)?;
+    // What is in a container is not known.
+    let quiet = checked.values.bool("GASNET_QUIET") || flags.container.is_some();
     if line.parts.is_empty() && command.program.is_none() && !quiet {
         warnings.push(plain_warning(&line.command, ranks));
     }
@@ -129,7 +137,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         // Each host's agent knows which cpus it may use.
         false => Bound::default(),
     };
-    let parts = parts::resolve(&line.parts, &places, spawner)?;
+    let parts = parts::resolve(&line.parts, &places, find)?;
     for (part, found) in line.parts.iter().zip(&parts).filter(|_| !quiet) {
         if found.command.program.is_none() {
             warnings.push(plain_warning(&part.command, part.ranks));
@@ -147,6 +155,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         program_word: command.program.unwrap_or(0),
         argv: command.argv.clone(),
         programs,
+        container: None,
         env: environment::of_ranks(environment, spawner, level),
         env_for_hosts: environment::for_hosts(environment, &forwarded, spawner, level),
         directory: working_directory(&here, flags.wdir.as_deref(), has_ranks)?,
@@ -173,6 +182,12 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         trace: None,
         verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
     };
+    let names = parts.iter().flat_map(|part| part.env.iter().map(|(name, _)| name));
+    let names: Vec<OsString> = forwarded.set.iter().chain(names).cloned().collect();
+    let container = flags
+        .container
+        .as_ref()
+        .map(|words| Container::of(words, &places, spawner, &names, flags.records()));
     let (host_source, env_listed) = (chosen.source, !flags.asked().is_empty());
     let mut job = Job {
         plan,
@@ -183,6 +198,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         command,
         parts,
         debugger: Debugger::of(flags, &places)?,
+        container: container.transpose()?,
         forwarded,
         env_listed,
         picture: bound.picture,
@@ -193,7 +209,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         trace_memory: checked.values.size("GASNET_TRACE_MEMORY"),
         warnings,
     };
-    put_debugger(&mut job);
+    put_wrappers(&mut job);
     if spawner != Spawner::Ssh {
         put_gather(&mut job, flags)?;
         put_engine(&mut job, flags, &System::new(environment))?;
@@ -212,10 +228,20 @@ fn choose_spawner(flags: &Flags, environment: &Env, here: &str) -> Result<Spawne
     ))
 }
 
-/// Puts the debugger in front of the programs of its ranks.
-fn put_debugger(job: &mut Job) {
-    let (Some(debugger), plan) = (&job.debugger, &mut job.plan) else { return };
-    let mut programs = debugger.cut(&plan.all_programs(), plan.size);
+/// Puts the debugger in front of the programs of its ranks, and containers around all.
+fn put_wrappers(job: &mut Job) {
+    if job.debugger.is_none() && job.container.is_none() {
+        return;
+    }
+    let plan = &mut job.plan;
+    let mut programs = plan.all_programs();
+    if let Some(debugger) = &job.debugger {
+        programs = debugger.cut(&programs, plan.size);
+    }
+    if let Some(container) = &job.container {
+        programs = container.around(programs);
+        plan.container = Some(container.planned);
+    }
     if let ([only], true) = (programs.as_mut_slice(), plan.programs.is_empty()) {
         let only = std::mem::take(only);
         plan.program = only.file.into();

@@ -14,6 +14,7 @@
 pub mod aliases;
 pub mod attempts;
 pub mod command_line;
+pub mod container;
 pub mod cpus;
 pub mod debugger;
 pub mod doctor;
