@@ -1,7 +1,7 @@
 //! `--container`: each rank runs in a container, which a command in front of it makes.
 //!
 //! What a rank needs of its agent are its variables, its socket (a descriptor) and memory that it is
-//! sent through that. A command that keeps environment and descriptors lets them through; [`RUNTIMES`]
+//! sent through that. A command that keeps environment and descriptors lets them through; `RUNTIMES`
 //! says of those that do not what they must be told, and which of their options are in the way.
 //! `docs/containers.md` has the same for users.
 
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use supervisor::plan::{Container as Planned, Program};
 
-use crate::debugger::Words;
+use crate::chosen::Words;
 use crate::program::{Command, Places, ProgramError};
 use crate::spawner::Spawner;
 

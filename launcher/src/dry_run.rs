@@ -59,7 +59,7 @@ pub fn text(job: &Job) -> String {
         facts.push(("arguments", words(plan.argv.get(1..).unwrap_or_default())));
     }
     if let Some(debugger) = &job.debugger {
-        facts.push(("debugger", debugger.to_string()));
+        facts.push(("debugger", format!("{} ({})", words(&debugger.words), debugger.whose())));
     }
     if let Some(container) = &job.container {
         facts.push(("container", words(&container.words)));

@@ -13,6 +13,7 @@
 
 pub mod aliases;
 pub mod attempts;
+pub mod chosen;
 pub mod command_line;
 pub mod container;
 pub mod cpus;

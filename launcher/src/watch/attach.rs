@@ -10,7 +10,7 @@ use supervisor::watch::{Answer, Ask, RankView};
 
 use super::Job;
 use super::error::WatchError;
-use crate::debugger::Words;
+use crate::chosen::Words;
 use crate::reach;
 
 /// Replaces this process by a debugger for the rank. Returns only when that fails.

@@ -17,8 +17,8 @@ use clap::{Args, Command, CommandFactory, Parser, Subcommand};
 use supervisor::watch::client::{Client, ClientError};
 use supervisor::watch::{Answer, Ask, JobView, grouped, lines, place};
 
+use crate::chosen::Words;
 use crate::command_line::CommandLineError;
-use crate::debugger::Words;
 use crate::failure::Failure;
 use crate::flags::{duration, signal};
 use crate::reach::NAME;
