@@ -199,7 +199,7 @@ pub struct Flags {
     /// come; same form as --timeout
     ///
     /// The job goes on. Ranks wait when they sleep inside the library: in a barrier, a collective,
-    /// for a message. On each host eu-stack or gdb looks at them then, as gasnetrun_ibv stacks does.
+    /// for a message. On each host they are looked at then, as gasnetrun_ibv stacks does.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
     pub stall_timeout: Option<Duration>,
 

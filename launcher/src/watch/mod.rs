@@ -71,7 +71,8 @@ enum Action {
     },
     /// Shows where the ranks of a job are in their program, equal stacks together
     ///
-    /// On each host eu-stack or gdb looks at the ranks, which stand still meanwhile.
+    /// On each host eu-stack or gdb looks at the ranks, which stand still meanwhile; where neither is
+    /// installed, the host's agent does it itself.
     Stacks {
         #[command(flatten)]
         which: Which,

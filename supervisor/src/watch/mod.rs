@@ -17,6 +17,7 @@ pub(crate) mod questions;
 pub(crate) mod server;
 pub mod stacks;
 pub(crate) mod stall;
+mod unwind;
 
 use bootstrap::trace::Cause;
 use serde::{Deserialize, Serialize};
