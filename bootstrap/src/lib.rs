@@ -16,6 +16,7 @@
 //! * [`provider`], [`connect()`]: chooses between providers that the caller names. [`agent`],
 //!   [`solo`], [`memory`]: those of this crate. [`client`]: a rank's half of the services over any
 //!   channel.
+//! * [`program_identity`]: whether hosts have the same program.
 //! * [`self_start`]: a program that becomes the launcher of itself, if it is asked to.
 //! * [`trace`]: records and counters of a rank, in memory that its starter reads.
 //! * [`wait`]: bounded waits.
@@ -32,6 +33,7 @@ pub mod frame;
 pub mod memfd;
 pub mod memory;
 pub mod node_shm;
+pub mod program_identity;
 pub mod provider;
 pub mod rank;
 pub mod self_start;

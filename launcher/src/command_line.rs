@@ -72,6 +72,12 @@ pub enum CommandLineError {
     /// More ranks than a job can have.
     #[error("the programs of the job have more than {MAX_RANKS} ranks together")]
     PartSum,
+    /// `--debugger-ranks` with a rank outside the job: that rank, the last one.
+    #[error("--debugger-ranks: there is no rank {0}; the job has ranks 0 to {1} only")]
+    DebuggerRank(u32, u32),
+    /// `--debugger-ranks` without a debugger.
+    #[error("--debugger-ranks needs a debugger; try --debugger gdb in front of it")]
+    NoDebugger,
     /// `--stdin RANK` outside the job: that rank, the last one.
     #[error("--stdin {0}: the job has ranks 0 to {1} only; try --stdin 0")]
     StdinRank(u32, u32),
@@ -204,13 +210,20 @@ impl CommandLine {
     /// The number of ranks; checks what a job needs.
     ///
     /// # Errors
-    /// No `-n`, no program, or a reader of standard input that is no rank.
+    /// No `-n`, no program, or a reader of standard input or a rank of a debugger that is none.
     pub fn ranks(&self) -> Result<u32, CommandLineError> {
         let ranks = self.flags.ranks.ok_or(CommandLineError::NoRanks)?;
         if self.command.is_empty() {
             return Err(CommandLineError::NoProgram(ranks));
         }
-        match self.flags.stdin {
+        match (&self.flags.debugger, &self.flags.debugger_ranks) {
+            (None, Some(_)) => return Err(CommandLineError::NoDebugger),
+            (_, Some(chosen)) if chosen.last() >= ranks => {
+                return Err(CommandLineError::DebuggerRank(chosen.last(), ranks - 1));
+            }
+            _ => {}
+        }
+        match self.flags.reader() {
             supervisor::plan::StdinTo::Rank(rank) if rank.0 >= ranks => {
                 Err(CommandLineError::StdinRank(rank.0, ranks - 1))
             }

@@ -58,6 +58,12 @@ pub fn text(job: &Job) -> String {
         facts.push(("execute", quoted(plan.program.as_os_str())));
         facts.push(("arguments", words(plan.argv.get(1..).unwrap_or_default())));
     }
+    if let Some(debugger) = &job.debugger {
+        facts.push(("debugger", format!("{} ({})", words(&debugger.words), debugger.whose())));
+    }
+    if let Some(container) = &job.container {
+        facts.push(("container", words(&container.words)));
+    }
     facts.push(("directory", quoted(plan.directory.as_os_str())));
     match &job.process_manager {
         Some(call) => process_manager(job, call, &mut facts),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::command_line::CommandLineError;
+use crate::container::ContainerError;
 use crate::cpus::CpusError;
 use crate::environment::EnvironmentError;
 use crate::exit_code::{LAUNCH, NOT_EXECUTABLE, NOT_FOUND, USAGE};
@@ -41,6 +42,9 @@ pub enum Failure {
     /// The program.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// A container for ranks.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
     /// Jobs that are watched.
     #[error(transparent)]
     Watch(#[from] WatchError),

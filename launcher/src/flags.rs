@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::chosen::{Ranks, Words};
 use crate::environment::Asked;
 use bootstrap::Rank;
 use bootstrap::rank::MAX_RANKS;
@@ -198,9 +199,32 @@ pub struct Flags {
     /// come; same form as --timeout
     ///
     /// The job goes on. Ranks wait when they sleep inside the library: in a barrier, a collective,
-    /// for a message. On each host eu-stack or gdb looks at them then, as gasnetrun_ibv stacks does.
+    /// for a message. On each host they are looked at then, as gasnetrun_ibv stacks does.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Job options")]
     pub stall_timeout: Option<Duration>,
+
+    /// Run the program of ranks under this debugger, or another command: gdb, lldb, 'xterm -e gdb'
+    ///
+    /// gdb and lldb also get the word that makes them take the program's arguments (gdb --args). It must
+    /// be installed on all hosts that have such ranks. Standard input goes to the rank of
+    /// --debugger-ranks if that is one alone. Ranks have a day to end after the others, unless
+    /// GASNET_EXITTIMEOUT or its kind is set. gasnetrun_ibv attach runs a debugger for a rank that runs
+    /// already.
+    #[arg(long, value_name = "COMMAND", value_parser = Words::parse, help_heading = "Job options")]
+    pub debugger: Option<Words>,
+
+    /// Ranks that --debugger is for, as in 0,3-5 (default: all)
+    #[arg(long, value_name = "LIST", value_parser = Ranks::parse, help_heading = "Job options")]
+    pub debugger_ranks: Option<Ranks>,
+
+    /// Run each rank in a container that this command makes: 'apptainer exec a.sif', 'podman run IMAGE',
+    /// 'bwrap --dev-bind / /'
+    ///
+    /// It stands in front of the program on every host; the program is that of the container, so
+    /// nothing is sent (--stage). podman, bwrap and apptainer are told what ranks need; any other
+    /// command must keep environment and descriptors. docs/containers.md says more.
+    #[arg(long, value_name = "COMMAND", value_parser = Words::parse, help_heading = "Job options")]
+    pub container: Option<Words>,
 
     /// Hosts at the end of the list that are kept back, to take the place of hosts that fail
     ///
@@ -256,9 +280,10 @@ pub struct Flags {
     #[arg(long, value_name = "WHEN", value_parser = stage_mode(), default_value = "auto", help_heading = "Job options")]
     pub stage: StageMode,
 
-    /// Who reads the launcher's standard input: none, all, or one rank
-    #[arg(long, value_name = "none|all|RANK", value_parser = stdin_to, default_value = "0", help_heading = "Input and output options")]
-    pub stdin: StdinTo,
+    /// Who reads the launcher's standard input: none, all, or one rank (default: 0, or the rank of
+    /// --debugger-ranks)
+    #[arg(long, value_name = "none|all|RANK", value_parser = stdin_to, help_heading = "Input and output options")]
+    pub stdin: Option<StdinTo>,
 
     #[allow(rustdoc::broken_intra_doc_links, reason = "the help text, not a link")]
     /// Put "[rank] " in front of every line that a rank writes
@@ -342,6 +367,19 @@ impl Flags {
     #[must_use]
     pub fn asked(&self) -> Asked<'_> {
         Asked { lists: &self.env_lists, each: &self.env_all }
+    }
+
+    /// Who reads the launcher's standard input.
+    #[must_use]
+    pub fn reader(&self) -> StdinTo {
+        let debugged = self.debugger_ranks.as_ref().and_then(Ranks::only);
+        self.stdin.unwrap_or_else(|| StdinTo::Rank(Rank(debugged.unwrap_or(0))))
+    }
+
+    /// The option by which ranks record what they do, if one is given.
+    #[must_use]
+    pub fn records(&self) -> Option<&'static str> {
+        self.trace.as_ref().map(|_| "--trace").or(self.stats.then_some("--stats"))
     }
 
     /// Verbosity with what -t and -k imply.
@@ -498,93 +536,5 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn signals_are_names_or_numbers() {
-        for text in ["TERM", "term", "SIGTERM", "15"] {
-            assert_eq!(signal(text), Ok(libc::SIGTERM), "{text}");
-        }
-        for text in ["", "0", "-1", "999", "SIGNOTHING"] {
-            assert!(signal(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn counts_are_whole_and_positive() {
-        assert_eq!(ranks("4"), Ok(4));
-        assert_eq!(ranks("007"), Ok(7));
-        for bad in
-            ["", "0", "2x", "2.5", "-1", "+3", " 4", "4294967296", "99999999999999999999999", "0x4"]
-        {
-            assert!(ranks(bad).is_err(), "{bad}");
-        }
-        assert_eq!(cpus("0"), Ok(0));
-        assert!(cpus("-1").is_err());
-    }
-
-    #[test]
-    fn map_rules() {
-        let rule = |text: &str| {
-            let flags = Flags::try_parse_from(["x", &format!("--map={text}")]);
-            flags.map(|flags| flags.map).map_err(|error| error.to_string())
-        };
-        assert_eq!(rule("block"), Ok(MapRule::Block));
-        assert_eq!(rule("cyclic"), Ok(MapRule::Cyclic));
-        assert_eq!(rule("./block"), Ok(MapRule::File("./block".into())));
-        assert!(rule("").expect_err("nothing").contains("--map cyclic"));
-    }
-
-    #[test]
-    fn durations() {
-        for (text, ms) in [
-            ("90", 90_000),
-            ("1.5", 1500),
-            ("2m", 120_000),
-            ("1h", 3_600_000),
-            ("5s", 5000),
-            (".5s", 500),
-        ] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for bad in
-            ["", "s", "0", "0.0m", "-1", "1d", "1e9", "inf", "nan", "1.2.3", "99999999999h", "é"]
-        {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn stdin_receivers() {
-        assert_eq!(stdin_to("none"), Ok(StdinTo::None));
-        assert_eq!(stdin_to("all"), Ok(StdinTo::All));
-        assert_eq!(stdin_to("3"), Ok(StdinTo::Rank(Rank(3))));
-        assert!(
-            stdin_to("some").is_err() && stdin_to("-1").is_err() && stdin_to("4294967296").is_err()
-        );
-    }
-
-    #[test]
-    fn table_is_consistent() {
-        command().debug_assert();
-        let mut shorts = std::collections::BTreeSet::new();
-        let mut longs = std::collections::BTreeSet::new();
-        let mut table = command();
-        table.build();
-        for arg in table.get_arguments() {
-            assert!(arg.get_short().is_some() || arg.get_long().is_some(), "{arg:?} is positional");
-            assert!(arg.get_short().is_none_or(|s| shorts.insert(s)), "{arg:?}");
-            assert!(arg.get_long().is_none_or(|l| longs.insert(l.to_owned())), "{arg:?}");
-            let doc = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            assert!(!doc.is_empty() && !doc.ends_with('.'), "{}: {doc:?}", arg.get_id());
-            if arg.get_action().takes_values() {
-                assert!(
-                    arg.get_value_names().is_some_and(|names| !names.is_empty()),
-                    "{}",
-                    arg.get_id()
-                );
-            }
-        }
-    }
-}
+#[path = "flags_tests.rs"]
+mod tests;

@@ -14,7 +14,9 @@ use supervisor::plan::{Binding, Checkpoint, JobPlan, Map, OutputPlan, Reach, Std
 
 use crate::attempts::Attempts;
 use crate::command_line::CommandLine;
+use crate::container::{self, Container};
 use crate::cpus::Bound;
+use crate::debugger::Debugger;
 use crate::environment::{self, Forwarded};
 use crate::failure::Failure;
 use crate::flags::Flags;
@@ -46,6 +48,10 @@ pub struct Job {
     pub command: Command,
     /// The programs of a job with several, the first among them.
     pub parts: Vec<Found>,
+    /// What ranks run their program under.
+    pub debugger: Option<Debugger>,
+    /// What each rank runs in.
+    pub container: Option<Container>,
     /// The `-E` list.
     pub forwarded: Forwarded,
     /// Whether ranks on other hosts would get `-E` names only.
@@ -113,8 +119,13 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     let here = std::env::current_dir().map_err(Failure::WorkingDirectory)?;
     let path = environment.get("PATH").map(OsStr::to_owned);
     let places = Places { directory: here.clone(), path };
-    let command = places.resolve(&line.command, spawner)?;
-    let quiet = checked.values.bool("GASNET_QUIET");
+    let find = |words: &[OsString]| match &flags.container {
+        None => places.resolve(words, spawner),
+        Some(_) => container::resolve(&places, words, spawner),
+    };
+    let command = find(&line.command)?;
+    // What is in a container is not known.
+    let quiet = checked.values.bool("GASNET_QUIET") || flags.container.is_some();
     if line.parts.is_empty() && command.program.is_none() && !quiet {
         warnings.push(plain_warning(&line.command, ranks));
     }
@@ -126,7 +137,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         // Each host's agent knows which cpus it may use.
         false => Bound::default(),
     };
-    let parts = parts::resolve(&line.parts, &places, spawner)?;
+    let parts = parts::resolve(&line.parts, &places, find)?;
     for (part, found) in line.parts.iter().zip(&parts).filter(|_| !quiet) {
         if found.command.program.is_none() {
             warnings.push(plain_warning(&part.command, part.ranks));
@@ -144,13 +155,14 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         program_word: command.program.unwrap_or(0),
         argv: command.argv.clone(),
         programs,
+        container: None,
         env: environment::of_ranks(environment, spawner, level),
         env_for_hosts: environment::for_hosts(environment, &forwarded, spawner, level),
         directory: working_directory(&here, flags.wdir.as_deref(), has_ranks)?,
         binding,
         reach,
         cpus: bound.sets,
-        stdin: flags.stdin,
+        stdin: flags.reader(),
         output: OutputPlan {
             tag: flags.tag_output,
             timestamp: flags.timestamp_output,
@@ -170,6 +182,12 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         trace: None,
         verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
     };
+    let names = parts.iter().flat_map(|part| part.env.iter().map(|(name, _)| name));
+    let names: Vec<OsString> = forwarded.set.iter().chain(names).cloned().collect();
+    let container = flags
+        .container
+        .as_ref()
+        .map(|words| Container::of(words, &places, spawner, &names, flags.records()));
     let (host_source, env_listed) = (chosen.source, !flags.asked().is_empty());
     let mut job = Job {
         plan,
@@ -179,6 +197,8 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         step: None,
         command,
         parts,
+        debugger: Debugger::of(flags, &places)?,
+        container: container.transpose()?,
         forwarded,
         env_listed,
         picture: bound.picture,
@@ -189,6 +209,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         trace_memory: checked.values.size("GASNET_TRACE_MEMORY"),
         warnings,
     };
+    put_wrappers(&mut job);
     if spawner != Spawner::Ssh {
         put_gather(&mut job, flags)?;
         put_engine(&mut job, flags, &System::new(environment))?;
@@ -205,6 +226,30 @@ fn choose_spawner(flags: &Flags, environment: &Env, here: &str) -> Result<Spawne
             false => Spawner::Ssh,
         },
     ))
+}
+
+/// Puts the debugger in front of the programs of its ranks, and containers around all.
+fn put_wrappers(job: &mut Job) {
+    if job.debugger.is_none() && job.container.is_none() {
+        return;
+    }
+    let plan = &mut job.plan;
+    let mut programs = plan.all_programs();
+    if let Some(debugger) = &job.debugger {
+        programs = debugger.cut(&programs, plan.size);
+    }
+    if let Some(container) = &job.container {
+        programs = container.around(programs);
+        plan.container = Some(container.planned);
+    }
+    if let ([only], true) = (programs.as_mut_slice(), plan.programs.is_empty()) {
+        let only = std::mem::take(only);
+        plan.program = only.file.into();
+        plan.program_word = only.word as usize;
+        plan.argv = only.argv;
+    } else {
+        plan.programs = programs;
+    }
 }
 
 /// Ranks of another launcher are told in their environment where they leave traces.
@@ -247,7 +292,7 @@ fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), F
     plan.binding = Binding::cpus(0);
     plan.output.tag = false;
     // What the other launcher is told to do with its input.
-    plan.stdin = match flags.stdin {
+    plan.stdin = match flags.reader() {
         StdinTo::None => StdinTo::None,
         StdinTo::All | StdinTo::Rank(_) => StdinTo::Rank(Rank(0)),
     };

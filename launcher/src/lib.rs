@@ -13,8 +13,11 @@
 
 pub mod aliases;
 pub mod attempts;
+pub mod chosen;
 pub mod command_line;
+pub mod container;
 pub mod cpus;
+pub mod debugger;
 pub mod doctor;
 pub mod documents;
 pub mod dry_run;

@@ -174,6 +174,7 @@ fn environment(flags: &Flags) -> Result<settings::Env, Failure> {
     if flags.quiet && own.get("GASNET_QUIET").is_none() {
         own.set("GASNET_QUIET".as_ref(), "1".as_ref());
     }
+    launcher::debugger::give_time(flags, &mut own);
     Ok(own.with_defaults(settings::Defaults::around(&[&program])?))
 }
 

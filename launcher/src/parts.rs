@@ -9,8 +9,7 @@ use supervisor::plan::Program;
 use crate::command_line::Part;
 use crate::environment::{self, Asked, Variables};
 use crate::failure::Failure;
-use crate::program::{Command, Places, check_directory};
-use crate::spawner::Spawner;
+use crate::program::{Command, Places, ProgramError, check_directory};
 
 /// One of several programs, found on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +47,11 @@ impl Found {
 ///
 /// # Errors
 /// A program that cannot be started, or a variable that cannot be set.
-pub fn resolve(parts: &[Part], places: &Places, spawner: Spawner) -> Result<Vec<Found>, Failure> {
+pub fn resolve(
+    parts: &[Part],
+    places: &Places,
+    find: impl Fn(&[OsString]) -> Result<Command, ProgramError>,
+) -> Result<Vec<Found>, Failure> {
     let mut first = 0;
     let mut found = Vec::with_capacity(parts.len());
     for part in parts {
@@ -57,7 +60,7 @@ pub fn resolve(parts: &[Part], places: &Places, spawner: Spawner) -> Result<Vec<
         found.push(Found {
             first,
             ranks: part.ranks,
-            command: places.resolve(&part.command, spawner)?,
+            command: find(&part.command)?,
             env: own.into_iter().collect(),
             directory: part.wdir.as_ref().map(|wdir| places.directory.join(wdir)),
         });

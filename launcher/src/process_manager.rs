@@ -104,7 +104,7 @@ pub fn call(
         },
         oversubscribe: flags.oversubscribe,
         report_bindings: flags.report_bindings,
-        stdin: match flags.stdin {
+        stdin: match flags.reader() {
             StdinTo::Rank(rank) if rank.0 == 0 => None,
             StdinTo::Rank(rank) => Some(rank.to_string()),
             StdinTo::None => Some("none".to_owned()),

@@ -76,7 +76,12 @@ pub fn reach(settings: &Values, hosts: usize) -> Result<Reach, ReachError> {
     }
     let cache = settings.size("GASNET_SSH_STAGE_CACHE");
     let ssh = Ssh { command, options, out_degree, cache, ..Ssh::default() };
-    Ok(Reach { ssh, directory: settings.path("GASNET_SSH_REMOTE_PATH"), start_timeout: None })
+    Ok(Reach {
+        ssh,
+        directory: settings.path("GASNET_SSH_REMOTE_PATH"),
+        same_program: settings.bool("GASNET_IBV_SAME_PROGRAM"),
+        start_timeout: None,
+    })
 }
 
 /// The words of a text by the quoting rules of a shell.
@@ -118,7 +123,7 @@ mod tests {
     #[test]
     fn defaults() {
         let ssh = Ssh { out_degree: 32, cache: 1 << 30, ..Ssh::default() };
-        let nothing = Reach { ssh, ..Reach::default() };
+        let nothing = Reach { ssh, same_program: true, ..Reach::default() };
         assert_eq!(with(&[]), Ok(nothing.clone()));
         let empty = ["GASNET_SSH_CMD", "GASNET_SSH_OPTIONS", "GASNET_SSH_REMOTE_PATH"];
         assert_eq!(with(&empty.map(|name| (name, ""))), Ok(nothing));

@@ -41,10 +41,11 @@ pub fn run(plan: &plan::JobPlan, origin: local::Origin) -> ! {
     }
 }
 
-/// Whether this host has a directory for programs that are sent to it; makes it.
+/// Tries whether programs can be sent to this host and run there, with our own; the bytes that are free
+/// then.
 ///
 /// # Errors
-/// Why no directory can be used.
-pub fn staging_place() -> Result<(), String> {
-    stage::place().map_err(|error| error.to_string())
+/// Why they cannot.
+pub fn try_staging() -> Result<u64, String> {
+    stage::trial().map_err(|error| error.to_string())
 }

@@ -47,6 +47,13 @@ pub struct Checkpoint {
     pub code: Option<i32>,
 }
 
+/// Ranks run in containers, whose programs are theirs: nothing is sent to hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// Number of the only descriptor that gets in, which is then that of a rank's socket.
+    pub socket: Option<i32>,
+}
+
 /// Everything the agent of one host needs to know.
 #[derive(Clone, Debug, Default)]
 pub struct JobPlan {
@@ -68,6 +75,8 @@ pub struct JobPlan {
     /// The programs of a job with several, in the order of their ranks, the one above first; empty:
     /// all ranks run that one.
     pub programs: Vec<Program>,
+    /// Ranks run in containers.
+    pub container: Option<Container>,
     /// Complete environment of the ranks, without the per-rank variables that the agent adds.
     pub env: Vec<(OsString, OsString)>,
     /// What ranks on other hosts get on top of what a login there sets; it wins over that.
@@ -140,6 +149,14 @@ impl Program {
         }
     }
 
+    /// Puts the words of a wrapper, the first one an absolute path, in front of it.
+    pub fn put_behind(&mut self, wrapper: &[OsString]) {
+        let Some(first) = wrapper.first() else { return };
+        self.file.clone_from(first);
+        self.argv.splice(..0, wrapper.iter().cloned());
+        self.word = self.word.saturating_add(u32::try_from(wrapper.len()).unwrap_or(u32::MAX));
+    }
+
     /// `env` with its own variables.
     #[must_use]
     pub fn environment(&self, env: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
@@ -176,6 +193,9 @@ pub struct Reach {
     pub ssh: Ssh,
     /// Working directory on other hosts instead of the plan's (`GASNET_SSH_REMOTE_PATH`).
     pub directory: Option<PathBuf>,
+    /// Whether hosts that have other GASNet programs at the same place are refused
+    /// (`GASNET_IBV_SAME_PROGRAM`).
+    pub same_program: bool,
     /// Bound on the start of all agents; none = the default of
     /// [`settings::deadlines::tree::START`].
     pub start_timeout: Option<Duration>,

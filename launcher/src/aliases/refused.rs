@@ -184,21 +184,16 @@ pub const REFUSED: &[Refused] = &[
         "--trace FILE shows what each rank did last; GASNET_BACKTRACE=1 prints stacks of ranks that crash",
     ),
     row(
-        &[
-            "--report-pid",
-            "-report-pid",
-            "--report-uri",
-            "-report-uri",
-            "--xterm",
-            "-xterm",
-            "--debug",
-            "-debug",
-            "--debugger",
-            "-tv",
-        ],
+        &["--report-pid", "-report-pid", "--report-uri", "-report-uri"],
         &[OpenMpi],
-        "--report FILE has the processes; put a debugger in front of the program, as in xterm -e gdb ./program",
+        "--report FILE has the processes, gasnetrun_ibv ps the jobs that run",
     ),
+    row(
+        &["--debug", "-debug", "-tv", "-gdb"],
+        &[OpenMpi, Hydra],
+        "--debugger gdb or --debugger 'xterm -e gdb' runs the ranks of --debugger-ranks under a debugger",
+    ),
+    row(&["-gdba", "-tva"], &[Hydra], "gasnetrun_ibv attach JOB RANK runs a debugger for a rank"),
     row(
         &[
             "--dvm",

@@ -223,6 +223,16 @@ pub const ALIASES: &[Alias] = &[
     },
     row(&["-stdin"], &[OpenMpi], &["WHO"], "--stdin WHO", Option("--stdin")),
     Alias {
+        note: "--xterm=-1 is for all ranks, ! at the end keeps the windows",
+        ..row(
+            &["--xterm", "-xterm"],
+            &[OpenMpi],
+            &["RANKS"],
+            "--debugger 'xterm -e' --debugger-ranks RANKS",
+            Made(values::xterm),
+        )
+    },
+    Alias {
         note: "all, none or a rank",
         ..row(&["-i", "--input"], &[Slurm], &["WHO"], "--stdin WHO", Made(values::input))
     },

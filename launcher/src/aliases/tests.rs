@@ -77,6 +77,8 @@ fn what_others_type_becomes_ours() {
         (&["-bind-to", "hwthread"], &["-c=1"]),
         (&["-bind-to", "socket"], &["--bind-to=socket"]),
         (&["--cpu-bind=verbose,cores"], &["--report-bindings", "--bind-to=core"]),
+        (&["-xterm", "0,2-3"], &["--debugger=xterm -e", "--debugger-ranks=0,2-3"]),
+        (&["--xterm=-1!"], &["--debugger=xterm -hold -e"]),
         (&["-x", "A", "-x", "B=1,2"], &["--env=A", "--env=B=1,2"]),
         (&["-genv", "A", "-1"], &["--env-all=A=-1"]),
         (&["-env", "A", "-1"], &["--env=A=-1"]),

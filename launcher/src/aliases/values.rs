@@ -42,6 +42,17 @@ fn assigned(option: &[u8], values: &[OsString]) -> Made {
     Ok(vec![OsString::from_vec([option, name.as_bytes(), b"=", value.as_bytes()].concat())])
 }
 
+/// `--xterm RANKS`.
+pub(super) fn xterm(values: &[OsString]) -> Made {
+    let ranks = text(values)?;
+    let (ranks, hold) = ranks.strip_suffix('!').map_or((ranks, ""), |ranks| (ranks, "-hold "));
+    let debugger = word("--debugger", &format!("xterm {hold}-e"));
+    Ok(match ranks {
+        "-1" => vec![debugger],
+        ranks => vec![debugger, word("--debugger-ranks", ranks)],
+    })
+}
+
 const MAP_BY: &str = "write slot, node, socket, numa, core or ppr:N:node, ppr:N:socket ..., as in --map-by socket; \
                       any other order is --map FILE";
 

@@ -33,7 +33,7 @@ pub const CHECKS: [(&str, &str); 14] = [
     ("address", "the address that the software adapter of other hosts reaches"),
     ("shared memory", "memory that the ranks of a host share (memfd)"),
     ("/dev/shm", "size and permissions; MPI libraries use it, this one does not"),
-    ("sent programs", "where --stage can put programs"),
+    ("sent programs", "whether --stage can put a program there and start it, with room for more"),
     ("other launchers", "commands and libraries of MPI and PMI"),
 ];
 
@@ -41,13 +41,15 @@ pub const CHECKS: [(&str, &str); 14] = [
 #[must_use]
 pub fn main(words: &[OsString]) -> u8 {
     let several = words.first().is_some_and(|word| word == "yes");
-    let directory = words.get(1).map_or(Path::new("/"), Path::new);
-    let text = serde_json::to_vec(&all(directory, several)).unwrap_or_default();
+    let stage = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    let directory = words.get(2).map_or(Path::new("/"), Path::new);
+    let text = serde_json::to_vec(&all(directory, several, stage)).unwrap_or_default();
     u8::from(std::io::stdout().write_all(&text).is_err())
 }
 
-/// Everything about this host. `several`: the jobs have other hosts.
-fn all(directory: &Path, several: bool) -> Vec<Finding> {
+/// Everything about this host. `several`: the jobs have other hosts. `stage`: when programs are sent
+/// here.
+fn all(directory: &Path, several: bool, stage: &str) -> Vec<Finding> {
     let variable = ::settings::variable;
     let (adapters, usable) = adapters();
     let limit =
@@ -66,7 +68,7 @@ fn all(directory: &Path, several: bool) -> Vec<Finding> {
         ),
         shared_memory(),
         dev_shm(Path::new("/dev/shm")),
-        sent_programs(supervisor::staging_place()),
+        sent_programs(supervisor::try_staging(), stage),
         process_managers::finding(
             variable("PATH").as_deref(),
             variable("LD_LIBRARY_PATH").as_deref(),
@@ -314,18 +316,29 @@ fn judge_size(size: u64, free: u64, enough: u64, fix: &str) -> Finding {
     Finding::ok(name, "writable and large enough")
 }
 
-fn sent_programs(place: Result<(), String>) -> Finding {
+/// `tried`: what became of a program that was written and started there; the bytes that are still free.
+/// A job needs it on hosts whose programs are sent, which the launching host's never are.
+fn sent_programs(tried: Result<u64, String>, stage: &str) -> Finding {
+    /// Programs are rarely larger.
+    const ENOUGH: u64 = 64 << 20;
     let name = "sent programs";
-    match place {
-        Ok(()) => Finding::ok(name, "can be kept and run"),
-        Err(seen) => Finding::bad(
-            name,
-            Level::Warning,
-            seen,
-            "name a directory with XDG_CACHE_HOME or TMPDIR where the login there sets its environment, or install \
-             programs there and use --stage never",
-        ),
-    }
+    let seen = match tried {
+        Ok(free) if free >= ENOUGH => return Finding::ok(name, "can be kept and run"),
+        Ok(free) => {
+            let seen = format!("can be kept and run, up to the {} that are free", amount(free));
+            let fix = "make room there, or name a larger directory with XDG_CACHE_HOME or TMPDIR";
+            return Finding::bad(name, Level::Warning, seen, fix);
+        }
+        Err(seen) => seen,
+    };
+    let level = if ["here", "never"].contains(&stage) { Level::Warning } else { Level::Problem };
+    Finding::bad(
+        name,
+        level,
+        seen,
+        "make room there, or name another directory with XDG_CACHE_HOME or TMPDIR where the login there sets its \
+         environment, or install programs there and use --stage never",
+    )
 }
 
 #[cfg(test)]
@@ -405,14 +418,18 @@ mod tests {
         assert_eq!(work_directory(Path::new("/")).level, Level::Ok);
         assert!(work_directory(Path::new("/nonexistent")).seen.contains("No such file"));
         assert!(work_directory(Path::new("/bin/sh")).seen.contains("not a directory"));
-        assert_eq!(sent_programs(Ok(())).level, Level::Ok);
+        assert_eq!(sent_programs(Ok(1 << 30), "auto").level, Level::Ok);
+        assert_eq!(sent_programs(Ok(1 << 20), "auto").level, Level::Warning);
+        let full = |stage| sent_programs(Err("no room".into()), stage).level;
+        assert_eq!(["auto", "always"].map(full), [Level::Problem; 2]);
+        assert_eq!(["never", "here"].map(full), [Level::Warning; 2]);
         assert_eq!(shared_memory().level, Level::Ok);
     }
 
     #[test]
     fn every_check_of_a_host_is_made_once() {
         let made: Vec<String> =
-            all(Path::new("/"), true).into_iter().map(|finding| finding.check).collect();
+            all(Path::new("/"), true, "auto").into_iter().map(|finding| finding.check).collect();
         let known: Vec<&str> = CHECKS.iter().map(|(name, _)| *name).skip(4).collect();
         assert_eq!(made, known, "the first four are the launcher's");
     }

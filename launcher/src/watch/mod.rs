@@ -17,6 +17,7 @@ use clap::{Args, Command, CommandFactory, Parser, Subcommand};
 use supervisor::watch::client::{Client, ClientError};
 use supervisor::watch::{Answer, Ask, JobView, grouped, lines, place};
 
+use crate::chosen::Words;
 use crate::command_line::CommandLineError;
 use crate::failure::Failure;
 use crate::flags::{duration, signal};
@@ -70,7 +71,8 @@ enum Action {
     },
     /// Shows where the ranks of a job are in their program, equal stacks together
     ///
-    /// On each host eu-stack or gdb looks at the ranks, which stand still meanwhile.
+    /// On each host eu-stack or gdb looks at the ranks, which stand still meanwhile; where neither is
+    /// installed, the host's agent does it itself.
     Stacks {
         #[command(flatten)]
         which: Which,
@@ -88,10 +90,13 @@ enum Action {
         job: String,
     },
     /// Runs a debugger for a rank of a job
+    ///
+    /// On another host it is run through the remote shell of GASNET_SSH_CMD and GASNET_SSH_OPTIONS, with
+    /// a terminal.
     Attach {
         /// The debugger; it gets -p and the process
-        #[arg(long, value_name = "COMMAND", default_value = "gdb")]
-        debugger: String,
+        #[arg(long, value_name = "COMMAND", value_parser = Words::parse, default_value = "gdb")]
+        debugger: Words,
         /// Name of the job, the beginning of it, or the process of its launcher
         #[arg(value_name = "JOB")]
         job: String,

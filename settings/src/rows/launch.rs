@@ -36,6 +36,9 @@ group! { LAUNCH "Launching" {
          most; 0 keeps none.";
     GASNET_SSH_REMOTE_PATH: Text, Unset, launcher =>
         "Working directory on other hosts, instead of the current one.";
+    GASNET_IBV_SAME_PROGRAM: Bool, YES =>
+        "Hosts that have different programs at the same place are an error, by build ID or content; \
+         0 for builds that differ by host and talk in the same terms.";
     GASNET_IBV_SELF_START: Bool, NO, local =>
         "With GASNET_IBV_SPAWNER=ssh, a program that nobody started as a rank starts itself as a \
          job: program [-v] N[:M] [arguments], N ranks on M hosts. Ranks do not see it.";

@@ -6,7 +6,7 @@
 //! others get their turn.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
@@ -17,7 +17,8 @@ use bootstrap::collective::{
 use bootstrap::frame::{Frame, HEADER_LEN, Kind, MAX_PAYLOAD};
 use bootstrap::node_shm::{Ack, Activity, ExitDecision, NodeShm, NodeShmSpec, ShmCollectives};
 use bootstrap::sys::send_packet;
-use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::socket::sockopt::PassCred;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recv, recvmsg, setsockopt};
 use nix::unistd::Pid;
 
 use super::host_ranks::HostRanks;
@@ -47,6 +48,8 @@ struct Peer {
     posted: u32,
     /// The process that said `Hello`, when it is not the rank's own (a program behind a shell).
     speaker: Option<i32>,
+    /// Who has sent the packet that is being served, as the kernel says; before `Hello` alone.
+    sender: Option<i32>,
 }
 
 /// The bootstrap server of one host. Ranks are addressed by their local numbers.
@@ -81,6 +84,19 @@ fn send(
             _ => Err(error),
         },
     }
+}
+
+/// Takes a packet, and who has sent it where the socket tells that.
+fn receive_first(socket: &OwnedFd, buffer: &mut [u8]) -> nix::Result<(usize, Option<i32>)> {
+    let mut space = nix::cmsg_space!(UnixCredentials);
+    let mut iov = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::MSG_DONTWAIT;
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut iov, Some(&mut space), flags)?;
+    let sender = message.cmsgs()?.find_map(|one| match one {
+        ControlMessageOwned::ScmCredentials(sender) => Some(sender.pid()),
+        _ => None,
+    });
+    Ok((message.bytes, sender))
 }
 
 impl Item {
@@ -206,7 +222,15 @@ impl BootstrapServer {
                 more = false;
                 break;
             };
-            match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+            let hello = self.peers[rank as usize].hello;
+            let received = match hello {
+                true => recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT),
+                false => receive_first(socket, &mut buffer).map(|(count, sender)| {
+                    self.peers[rank as usize].sender = sender;
+                    count
+                }),
+            };
+            match received {
                 Ok(0) => self.hang_up(rank),
                 Ok(count) => self.packet(rank, &buffer[..count.min(buffer.len())]),
                 Err(nix::Error::EINTR) => {}
@@ -341,6 +365,12 @@ impl BootstrapServer {
         };
         let peer = &mut self.peers[local as usize];
         peer.hello = true;
+        // In a container a process has another number than here.
+        let pid = peer.sender.filter(|sender| *sender > 1).unwrap_or(pid);
+        if let Some(socket) = &peer.socket {
+            // What is left on costs a little time, no more.
+            let _ = setsockopt(socket, PassCred, &false);
+        }
         peer.speaker = (pid > 1 && pid != peer.pid).then_some(pid);
         let rank = self.share.rank(local);
         let welcome = Frame::bare(Kind::Welcome, 0, rank, self.share.size());

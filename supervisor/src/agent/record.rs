@@ -18,7 +18,7 @@ pub(crate) fn epoch_now() -> f64 {
 }
 
 pub(crate) struct Record<'a> {
-    plan: &'a JobPlan,
+    pub(crate) plan: &'a JobPlan,
     /// By rank; a rank that was started has a pid here.
     pub(crate) ranks: Vec<RankRecord>,
     /// Ranks started, that opened the bootstrap, that ended.

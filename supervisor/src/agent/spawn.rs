@@ -12,7 +12,8 @@ use nix::fcntl::OFlag;
 use nix::sched::CpuSet;
 use nix::sys::resource::rlim_t;
 use nix::sys::signal::SigSet;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::socket::sockopt::PassCred;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair};
 use settings::deadlines::agent::EXEC;
 
 use super::host_ranks::HostRanks;
@@ -79,8 +80,11 @@ pub(super) struct Spawner<'a> {
     share: HostRanks,
     /// One for each program of the job.
     images: Vec<ProgramImage>,
-    /// An empty file; its number is also the number of the agent's socket in every rank.
+    /// An empty file.
     empty: File,
+    /// Number of the agent's socket in every rank: that of the file, which nobody else has, unless a
+    /// container asks for another.
+    socket: RawFd,
     mask: SigSet,
     limit: Option<(rlim_t, rlim_t)>,
 }
@@ -209,15 +213,16 @@ impl<'a> Spawner<'a> {
         let refused = |operation| move |source| SpawnError::Channel { rank: 0, operation, source };
         let empty = File::open("/dev/null").map_err(refused("open /dev/null"))?;
         sys::close_on_exec_from(3).map_err(refused("mark descriptors close-on-exec"))?;
+        let wanted = plan.container.and_then(|container| container.socket);
+        let socket = wanted.unwrap_or_else(|| empty.as_raw_fd());
         let programs = plan.all_programs().into_iter();
-        let images =
-            programs.map(|program| ProgramImage::new(plan, program, share, empty.as_raw_fd()));
+        let images = programs.map(|program| ProgramImage::new(plan, program, share, socket));
         let images = images.collect::<Result<Vec<_>, _>>()?;
         let count = share.count();
         limits::processes(count).map_err(SpawnError::Limit)?;
         let limit = limits::make_room(count, descriptors(plan, share, own_input))
             .map_err(SpawnError::Limit)?;
-        Ok(Self { plan, share: share.clone(), images, empty, mask, limit })
+        Ok(Self { plan, share: share.clone(), images, empty, socket, mask, limit })
     }
 
     /// Starts the local ranks from `first` on at the same time, one per input. One result each, up
@@ -259,7 +264,7 @@ impl<'a> Spawner<'a> {
         let children = made.iter().map(|prepared| Child {
             env: &prepared.env,
             streams: prepared.streams,
-            socket: Some((prepared.socket_end, self.empty.as_raw_fd())),
+            socket: Some((prepared.socket_end, self.socket)),
             cpus: prepared.cpus,
             limit: self.limit,
             mask: &self.mask,
@@ -286,6 +291,8 @@ impl<'a> Spawner<'a> {
         let (socket, rank_socket) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
                 .map_err(refused("make a socket"))?;
+        // A rank in a container does not know its own number here.
+        setsockopt(&socket, PassCred, &true).map_err(refused("prepare a socket"))?;
         let (source, stdin) = match input {
             Input::Pipe => pipe().map(|(read, write)| (Some(read), Some(write)))?,
             Input::Empty | Input::Inherited => (None, None),

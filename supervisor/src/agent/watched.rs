@@ -19,9 +19,8 @@ impl Control<'_> {
     }
 
     fn view(&self) -> JobView {
-        let (plan, whole) = (self.plan, (&self.machine, &self.record));
         let (seconds, hosts) = (self.elapsed(), self.host_names());
-        job_view(&plan.job_id, self.launcher, &plan.argv, seconds, whole, &hosts)
+        job_view(self.launcher, seconds, (&self.machine, &self.record), &hosts)
     }
 
     /// Answers those who watch the job, as far as that is possible now. What the hosts are to be asked for the job itself.

@@ -11,7 +11,8 @@ use super::finding::{Finding, Level};
 use crate::agent::processes::read_all;
 
 /// First word of our program when it is to look at its host: then whether there are other hosts
-/// (`yes`), and the working directory.
+/// (`yes`), when programs are sent to it (`--stage`; the launching host: `here`), and the working
+/// directory.
 pub const CHECKS_WORD: &str = "--doctor-checks";
 /// Most bytes that are believed.
 const MAX: usize = 1 << 20;
@@ -20,10 +21,12 @@ const MAX: usize = 1 << 20;
 pub(crate) fn findings(
     directory: &OsStr,
     several: bool,
+    stage: &str,
     env: &[(OsString, OsString)],
 ) -> Vec<Finding> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg(CHECKS_WORD).arg(if several { "yes" } else { "no" }).arg(directory);
+    let several = if several { "yes" } else { "no" };
+    command.args([CHECKS_WORD, several, stage]).arg(directory);
     command.envs(env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     crate::agent::sys::die_with_us(&mut command);

@@ -120,11 +120,15 @@ impl<'a> Doctor<'a> {
         }
     }
 
-    /// What ssh client logs in. Of hosts that others start, these decide.
+    /// What ssh client logs in from here. Agents say it of the hosts that they start.
     fn note_client(&mut self, link: usize) {
-        if let (Some(client), Some(host)) = (self.below.client(link), self.below.host(link))
-            && let Some(health) = self.health.get_mut(host as usize)
-        {
+        if let (Some(client), Some(host)) = (self.below.client(link), self.below.host(link)) {
+            self.note(host, client);
+        }
+    }
+
+    fn note(&mut self, host: u32, client: String) {
+        if let Some(health) = self.health.get_mut(host as usize) {
             health.findings.retain(|finding| finding.check != CLIENT);
             health.findings.push(Finding::ok(CLIENT, client));
         }
@@ -155,6 +159,10 @@ impl<'a> Doctor<'a> {
                     health.findings.push(clock);
                     health.findings.extend(findings);
                 }
+            }
+            Up::Client { client, mut hosts } => {
+                hosts.retain(|host| behind(*host));
+                hosts.into_iter().for_each(|host| self.note(host, client.clone()));
             }
             // Hosts that could not be reached from where they should have been.
             Up::Unreached(orphans) => {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
+use bootstrap::program_identity::identity;
 use nix::unistd::{AccessFlags, eaccess};
 use object::elf::{FileHeader32, FileHeader64};
 use object::read::ReadCache;
@@ -44,6 +45,22 @@ pub(super) fn program(path: &Path, env: &[(OsString, OsString)]) -> Result<(), F
     }
     let same = own.and_then(|own| own.loader).as_ref() == Some(&loader);
     if same && libraries::are_known(path, env) { Ok(()) } else { ask_loader(&loader, path, env) }
+}
+
+/// Checks that a program is the one of the launching host, which has this number there.
+pub(super) fn same(path: &Path, there: u64) -> Result<(), Failure> {
+    // What cannot be read can be run all the same.
+    let own = File::open(path).and_then(|file| identity(&file)).unwrap_or(there);
+    if own == there {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(Failure::new(
+        Class::Program,
+        format!(
+            "{path} is another program than on the launching host (GASNET_IBV_SAME_PROGRAM=0 allows different builds)"
+        ),
+    ))
 }
 
 /// Asks the loader for the libraries of a program, which is not run by that.
@@ -136,6 +153,19 @@ mod tests {
         assert!(seen(&path).contains("another machine"));
         std::fs::write(&path, "echo").unwrap();
         assert!(program(&path, &[]).is_ok(), "the kernel decides about what is no ELF file");
+    }
+
+    #[test]
+    fn another_program_at_the_same_place_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        std::fs::write(&path, "one").unwrap();
+        let there = identity(&File::open(&path).unwrap()).unwrap();
+        assert_eq!(same(&path, there), Ok(()));
+        std::fs::write(&path, "two").unwrap();
+        let seen = same(&path, there).unwrap_err().seen;
+        assert!(seen.contains("another program than on the launching host"), "{seen}");
+        assert_eq!(same(Path::new("/nowhere"), there), Ok(()), "that is told elsewhere");
     }
 
     #[test]

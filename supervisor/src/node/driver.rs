@@ -68,6 +68,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
     let mut plan = plan_of(&words, &own, host_of.len());
     // The launching host finds its address by that of another one.
     let several = words.hosts > 1 && !own.here;
+    let stage = if own.here { "here" } else { words.ssh.stage.name() };
     let examine = words.doctor.then(|| (words.directory.clone(), plan.env.clone()));
     let mut staging = staging_of(&words, own.here, job);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
@@ -91,10 +92,13 @@ fn work(origin: Origin) -> Result<(), OsError> {
         relay: Relay::default(),
         below,
         staging,
+        identities: words.identities,
         describing: Vec::new(),
         events: Vec::new(),
         held: None,
         announced: false,
+        clients_told: false,
+        examines: examine.is_some(),
         starting: false,
         given: false,
         cleaning_up: false,
@@ -110,7 +114,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
         looks: Looks::default(),
     };
     match examine {
-        Some((directory, env)) => driver.examine(&directory, several, &env),
+        Some((directory, env)) => driver.examine((&directory, several, stage), &env),
         None => driver.begin(bound.and(staged), mask),
     }
     driver.link_events();
@@ -131,6 +135,8 @@ pub(super) struct Driver<'a> {
     pub(super) ranks: LocalRanks<'a>,
     pub(super) below: Links,
     pub(super) staging: Programs,
+    /// What programs must be that this host has itself.
+    identities: Vec<(OsString, u64)>,
     /// Links whose agents wait for the programs' hashes, which our parent was asked for.
     pub(super) describing: Vec<usize>,
     /// What the parent does not know yet, of our ranks and those below.
@@ -138,6 +144,10 @@ pub(super) struct Driver<'a> {
     /// Since when there has been news that can wait for more.
     held: Option<u64>,
     announced: bool,
+    /// It was said which ssh client logs in to the hosts below.
+    pub(super) clients_told: bool,
+    /// For the doctor: there is no job.
+    pub(super) examines: bool,
     pub(super) starting: bool,
     /// Our own ranks have the last piece of input.
     pub(super) given: bool,
@@ -178,10 +188,14 @@ impl Driver<'_> {
     }
 
     /// Looks at this host for the doctor, who starts no job.
-    fn examine(&mut self, directory: &OsStr, several: bool, env: &[(OsString, OsString)]) {
+    fn examine(
+        &mut self,
+        (directory, several, stage): (&OsStr, bool, &str),
+        env: &[(OsString, OsString)],
+    ) {
         self.parent.heard = self.now();
         let at = record::epoch_now();
-        let findings = crate::doctor::findings(directory, several, env);
+        let findings = crate::doctor::findings(directory, several, stage, env);
         self.parent.send(&Up::Findings { host: self.index, at, findings });
         self.settled(Ok(()));
     }
@@ -195,6 +209,10 @@ impl Driver<'_> {
             check::program(program.file.as_ref(), &env)?;
             if program.word > 0 {
                 check::program(program.own_file().as_ref(), &env)?;
+            }
+            let told = self.identities.iter().find(|(path, _)| path == program.own_file());
+            if let Some((path, there)) = told {
+                check::same(path.as_ref(), *there)?;
             }
         }
         Ok(())

@@ -159,6 +159,7 @@ impl Driver<'_> {
                     let host = self.below.host(link).unwrap_or(0);
                     let status = HostStatus::Reached(Step::Version);
                     self.parent.send(&Up::Host { host, status });
+                    self.tell_clients();
                 }
                 LinkEvent::Up(link, up) => self.heard_below(link, up),
                 LinkEvent::Failed(link, failure) => {
@@ -168,8 +169,19 @@ impl Driver<'_> {
                     }
                     self.parent.send(&Up::Unreached(self.below.hosts(link).to_vec()));
                     self.below.stands(link);
+                    self.tell_clients();
                 }
                 LinkEvent::Lost(link, loss) => self.lost(link, loss),
+            }
+        }
+    }
+
+    /// Says once who has logged in from here, if anybody wants to know it: before the hosts are ready.
+    fn tell_clients(&mut self) {
+        let wanted = self.plan.verbose >= 1 || self.examines;
+        if wanted && self.below.is_logged_in() && !std::mem::replace(&mut self.clients_told, true) {
+            for (client, hosts) in self.below.clients() {
+                self.parent.send(&Up::Client { client, hosts });
             }
         }
     }

@@ -75,6 +75,7 @@ pub(super) fn plan_of(common: &Common, own: &HostEntry, size: usize) -> JobPlan 
         exit_bound: Duration::from_millis(common.exit_bound_ms),
         program_word: common.program_word as usize,
         programs: common.programs.clone(),
+        container: common.container,
         conduit_program: common.conduit_program,
         verbose: common.verbose,
         ..JobPlan::new(size, PathBuf::from(&common.program), common.argv.clone())

@@ -2,7 +2,7 @@
 //! tree.
 
 use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use bootstrap::collective::{Bytes, Collective, TreeMessage};
 use bootstrap::{HostId, Rank};
@@ -70,6 +70,8 @@ pub(super) struct Root<'a> {
     pub(super) input_over: bool,
     /// It was said which ssh client logs in where.
     pub(super) clients_told: bool,
+    /// Hosts that other hosts start, by the ssh client that logs in to them.
+    pub(super) clients_below: BTreeMap<String, Vec<u32>>,
     deaf: [bool; 2],
     /// When agents are given up that still have not drained and send nothing; then, when links are
     /// cut.
@@ -103,6 +105,7 @@ impl<'a> Root<'a> {
             bare: HashSet::new(),
             input_over: false,
             clients_told: false,
+            clients_below: BTreeMap::new(),
             deaf: [false; 2],
             give_up: 0,
             clocks: Clocks::default(),

@@ -1,5 +1,7 @@
 //! What happens once hosts answer: events of ranks, output, input, collective calls, losses.
 
+use std::collections::BTreeMap;
+
 use bootstrap::collective::ranks_by_host;
 use settings::deadlines::tree::FINISH;
 use spawner_ssh::diagnosis::{Class, Failure, Step};
@@ -37,18 +39,24 @@ impl Root<'_> {
         }
         if !self.clients_told && self.below.is_logged_in() {
             self.clients_told = true;
-            self.tell_clients();
+            self.tell_clients(&self.below.clients(), "");
         }
     }
 
+    /// Which ssh client logs in to hosts that others start: told once, when all is known.
+    pub(super) fn tell_clients_below(&mut self) {
+        let clients = std::mem::take(&mut self.clients_below);
+        self.tell_clients(&clients, ", from other hosts");
+    }
+
     /// Which ssh client has logged in where, and why; one line for hosts of which the same is true.
-    fn tell_clients(&mut self) {
-        for (client, hosts) in self.below.clients() {
+    fn tell_clients(&mut self, clients: &BTreeMap<String, Vec<u32>>, from: &str) {
+        for (client, hosts) in clients {
             let more = hosts.len().saturating_sub(SHOWN);
             let names = hosts.iter().take(SHOWN).map(|host| self.hosts.name(*host).to_owned());
             let names = names.collect::<Vec<_>>().join(" ");
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            self.control.say(1, || format!("login by {client}: {names}{more}"));
+            self.control.say(1, || format!("login by {client}{from}: {names}{more}"));
         }
     }
 
@@ -108,6 +116,10 @@ impl Root<'_> {
             Up::Describe => self.describing.push(link),
             Up::Want { at } => self.staging.want(at, link),
             Up::Took { at, bytes } => self.staging.took(at, link, bytes),
+            Up::Client { client, mut hosts } => {
+                hosts.retain(|host| self.below.is_behind(link, *host));
+                self.clients_below.entry(client).or_default().extend(hosts);
+            }
             Up::Say(text) => self.control.output.message(&text),
             // The status of a host that is none of this link's.
             _ => {}

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bootstrap::HostId;
 use bootstrap::collective::{Bytes, Collective, Node};
+use bootstrap::program_identity;
 use settings::deadlines::tree::{GATHER, START, START_AGAIN};
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
@@ -26,6 +27,7 @@ pub(super) fn common(plan: &JobPlan) -> Common {
         argv: plan.argv.clone(),
         program_word: u32::try_from(plan.program_word).unwrap_or(0),
         programs: plan.programs.clone(),
+        container: plan.container,
         binding: plan.binding,
         stdin: match plan.stdin {
             StdinTo::None => None,
@@ -56,6 +58,9 @@ pub(super) fn host_of_root(plan: &JobPlan) -> Host {
 /// Where the job's programs are on this host, each once, and whether they are GASNet's.
 fn files(plan: &JobPlan) -> Vec<(PathBuf, bool)> {
     let mut files: Vec<(PathBuf, bool)> = Vec::new();
+    if plan.container.is_some() {
+        return files;
+    }
     for program in plan.all_programs() {
         let file = PathBuf::from(program.own_file());
         if !files.iter().any(|(known, _)| *known == file) {
@@ -77,6 +82,13 @@ fn offer(plan: &JobPlan, path: &Path, gasnet: bool) -> std::io::Result<Option<Of
         stamp: Stamp::of(&data),
         same: gasnet,
     }))
+}
+
+/// What a program is, where every host must have the same one itself.
+fn identity_of(plan: &JobPlan, path: &Path, gasnet: bool) -> Option<u64> {
+    let told = gasnet && plan.reach.same_program && plan.reach.ssh.stage == StageMode::Never;
+    let file = File::open(path).ok().filter(|_| told)?;
+    program_identity::identity(&file).ok()
 }
 
 impl Root<'_> {
@@ -102,6 +114,9 @@ impl Root<'_> {
                     .say(1, || format!("{} is not sent to any host: {error}", path.display()));
                 None
             });
+            if let Some(identity) = identity_of(plan, &path, gasnet) {
+                self.common.identities.push((path.clone().into(), identity));
+            }
             found.push((path, offer));
         }
         let told = found.iter().map(|(path, offer)| (path.clone().into(), offer.clone()));
@@ -204,6 +219,7 @@ impl Root<'_> {
             }
         }
         if self.hosts.failed > 0 && (late || gathered || (standing && self.hosts.is_settled())) {
+            self.tell_clients_below();
             let table = self.hosts.table();
             let text = format!("not every host can take part\n  {table}");
             // A table, whose lines are ours.
@@ -240,6 +256,7 @@ impl Root<'_> {
             }
         }
         self.phase = Phase::Running;
+        self.tell_clients_below();
         self.control.say(1, || "every host is ready: starting the ranks".to_owned());
         self.command(HostCommand::Start);
     }

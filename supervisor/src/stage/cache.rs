@@ -63,11 +63,6 @@ fn candidates(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     cache.into_iter().chain([temporary]).collect()
 }
 
-/// Whether there is a directory here for what is sent; makes it.
-pub(crate) fn place() -> Result<(), CacheError> {
-    Cache::open(settings::variable).map(drop)
-}
-
 /// Name of the directory of one job on this host, without its beginning; no other process has the
 /// same.
 pub(crate) fn job_directory_name() -> String {

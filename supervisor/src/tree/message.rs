@@ -18,7 +18,7 @@ use crate::agent::machine::{Command, RankEvent};
 use crate::binding::Binding;
 use crate::doctor::finding::Finding;
 use crate::event_loop::Which;
-use crate::plan::{HostEntry, Program, Reach};
+use crate::plan::{Container, HostEntry, Program, Reach};
 use crate::stage::digest::Digest;
 use crate::stage::offer::Offer;
 use crate::trace::Wanted;
@@ -37,9 +37,12 @@ pub(crate) struct Common {
     pub(crate) program_word: u32,
     /// The programs of a job with several.
     pub(crate) programs: Vec<Program>,
+    pub(crate) container: Option<Container>,
     /// Files of programs as they are on the launching host, and what is sent to hosts that do not
     /// have them.
     pub(crate) staged: Vec<(OsString, Option<Offer>)>,
+    /// Files that every host must have itself, and what they are on the launching host.
+    pub(crate) identities: Vec<(OsString, u64)>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) directory: OsString,
     pub(crate) binding: Binding,
@@ -160,6 +163,8 @@ pub(crate) enum Up {
     Bootstrap(collective::Up),
     /// The whole subtree has the last piece of input; whether anybody there reads more.
     InputTaken { more: bool },
+    /// Which ssh client has logged in to these hosts from another one than the launching host, and why.
+    Client { client: String, hosts: Vec<u32> },
     /// A line for the user.
     Say(String),
     /// What was found on a host, and the time there, seconds since the epoch.
@@ -297,7 +302,9 @@ mod tests {
             argv: vec!["true".into(), OsString::from("\u{fffd}")],
             program_word: 0,
             programs: Vec::new(),
+            container: Some(Container { socket: Some(3) }),
             staged: Vec::new(),
+            identities: vec![("/bin/true".into(), 7)],
             env: vec![("A".into(), "B".into())],
             directory: "/".into(),
             binding: Binding::cpus(0),

@@ -17,10 +17,12 @@ pub(crate) mod questions;
 pub(crate) mod server;
 pub mod stacks;
 pub(crate) mod stall;
+mod unwind;
 
 use bootstrap::trace::Cause;
 use serde::{Deserialize, Serialize};
 
+use crate::plan::HostEntry;
 use crate::report::End;
 pub use stacks::{Group, Stack, grouped, lines};
 
@@ -83,6 +85,9 @@ pub struct JobView {
     pub ranks: u32,
     /// Its hosts, by number.
     pub hosts: Vec<String>,
+    /// How they were logged in to, by number; empty for a job on this host alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logins: Vec<HostEntry>,
     /// Seconds since the launcher began.
     pub seconds: f64,
     /// Ranks that were started, that opened the bootstrap, and that have ended.

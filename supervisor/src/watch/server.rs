@@ -18,6 +18,7 @@ use super::{Answer, Ask, JobView, MOST_RANKS, RankState, RankView};
 use crate::agent::machine::Machine;
 use crate::agent::record::Record;
 use crate::event_loop::{Poller, Token};
+use crate::plan::HostEntry;
 
 /// Programs that may ask at the same time.
 const MOST_CLIENTS: usize = 16;
@@ -305,20 +306,21 @@ fn stall_text(ms: u64, looks: &[RankLook]) -> String {
 
 /// What a job says of itself.
 pub(crate) fn job_view(
-    job: &str,
     launcher: i32,
-    command: &[std::ffi::OsString],
     seconds: f64,
     (machine, record): (&Machine, &Record<'_>),
     hosts: &[String],
 ) -> JobView {
+    let plan = record.plan;
+    let logins: &[HostEntry] = if plan.map.is_here_only() { &[] } else { &plan.map.hosts };
     let [started, hello, ended] = record.counts;
     JobView {
-        job: job.to_owned(),
+        job: plan.job_id.clone(),
         launcher,
-        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        command: plan.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         ranks: u32::try_from(record.ranks.len()).unwrap_or(u32::MAX),
         hosts: hosts.iter().take(MOST_HOSTS).cloned().collect(),
+        logins: logins.iter().take(MOST_HOSTS).cloned().collect(),
         seconds,
         started,
         hello,
@@ -346,7 +348,8 @@ fn answer_of(
                 RankView {
                     rank: number,
                     host: rank.host.clone(),
-                    pid: rank.pid,
+                    // Behind a wrapper the program is another process than the one that was started.
+                    pid: look.as_ref().map(|look| look.pid).or(rank.pid),
                     state: state_of(machine, rank, look.as_ref(), gasnet),
                     cpu_ms: look.map_or(0, |look| look.cpu_ms),
                     resident_kib: look.map_or(0, |look| look.resident_kib),

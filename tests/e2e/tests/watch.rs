@@ -166,6 +166,43 @@ fn equal_stacks_are_one_group() {
     end(running, 143);
 }
 
+/// Without a debugger the host follows the stacks itself: the names are the same.
+#[test]
+fn stacks_are_seen_without_a_debugger() {
+    let user = User::new();
+    let program = binary("watched").display().to_string();
+    let words = ["-n", "3", &program, "barrier"];
+    let running = user.launcher(&words).env("PATH", "/nowhere").start();
+    running.wait_stdout("up", 3);
+    user.eventually(&["top", "--once", "--interval", "0.1"], &["2 in barrier"]);
+    let parts = ["watched::compute", "watched::main", "barrier", "ranks: 1-2"];
+    let text = user.eventually(&["stacks"], &parts);
+    assert!(text.contains("rank 0\n") && !text.contains("install gdb"), "{text}");
+    // They go on.
+    user.eventually(&["top", "--once", "--interval", "0.1"], &["2 in barrier", "1 computing"]);
+    assert!(running.signal(Signal::SIGTERM));
+    end(running, 143);
+}
+
+/// What a debugger is told is the process of the program, not that of a shell around it.
+#[test]
+fn the_program_behind_a_wrapper_is_debugged() {
+    let user = User::new();
+    let program = binary("watched").display().to_string();
+    let line = format!("{program} barrier; true");
+    let running = user.launcher(&["-n", "2", "sh", "-c", &line]).start();
+    running.wait_stdout("up", 2);
+    let shown = user.eventually(&["top", "--once", "--interval", "0.1"], &["in barrier"]);
+    for rank in ["0", "1"] {
+        let show = "sh -c 'cat /proc/$1/comm'";
+        let attached = user.ask(&["attach", "--debugger", show, &running.pid().to_string(), rank]);
+        attached.expect(0);
+        assert_eq!(attached.out(), "watched\n", "{shown}");
+    }
+    assert!(running.signal(Signal::SIGTERM));
+    end(running, 143);
+}
+
 #[test]
 fn a_job_without_progress_is_told_once() {
     let test = "a job without progress is told once";

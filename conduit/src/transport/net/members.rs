@@ -6,6 +6,7 @@ use bootstrap::Rank;
 use bootstrap::node_shm::NodeShm;
 use serde::{Deserialize, Serialize};
 
+use crate::identity::Program;
 use crate::transport::neighbour_ranks::NeighbourRanks;
 
 /// Who is in the job, and who shares memory with this rank.
@@ -47,4 +48,6 @@ pub(crate) struct Common {
     pub(crate) segment_mode: u8,
     /// Most ranks of a neighbourhood: all hosts must be cut alike.
     pub(crate) neighbourhood_max: u32,
+    /// What it runs, in a job on several hosts.
+    pub(crate) program: Program,
 }

@@ -40,6 +40,7 @@ use super::{
     SendBuffer, Sent, SharedSink,
 };
 use crate::error::Error as CallError;
+use crate::identity::Program;
 use crate::mode::Mode;
 use crate::segment_mode::SegmentMode;
 use crate::trace;
@@ -123,7 +124,11 @@ impl NetTransport {
         settings.registration.lends = !mode.is_fast();
         settings.single = single && settings.needs_no_thread();
         single::tell_drivers(&settings, env);
-        let common = Common { max_segment, neighbourhood_max, segment_mode: mode.number() };
+        // On one host a place has one program.
+        let told = place.hosts > 1 && table.bool("GASNET_IBV_SAME_PROGRAM");
+        let program = if told { Program::own() } else { Program::default() };
+        let common =
+            Common { max_segment, neighbourhood_max, segment_mode: mode.number(), program };
         let (plan, max_segment) = open::plan(&settings, &members, (common, mode), services)?;
         Ok(Some(Self::with_plan(settings, plan, max_segment, members, services)?))
     }

@@ -498,10 +498,27 @@ fn the_doctor_and_a_job_say_who_logs_in_to_each_host() {
     }
     let outcome = bed.run(&[&options], &["doctor", "n1", "n2", "n3"]);
     outcome.expect(0);
-    for line in [
+    let by_host = [
         "2 of 3 hosts (n1 n3): the built-in ssh client\n",
         "1 of 3 hosts (n2): the ssh program (ProxyJump root@n1)\n",
+    ];
+    for line in by_host {
+        assert!(outcome.out().contains(line), "{line} in {}", outcome.out());
+    }
+    // Also of hosts that other hosts start.
+    let chain = "GASNET_SSH_OUT_DEGREE=1";
+    let outcome = bed.run(&[&options, chain], &["-v", "-n", "3", "--hosts", "n1,n2,n3", "true"]);
+    outcome.expect(0);
+    for line in [
+        "login by the built-in ssh client: n1\n",
+        "login by the ssh program (ProxyJump root@n1), from other hosts: n2\n",
+        "login by the built-in ssh client, from other hosts: n3\n",
     ] {
+        assert!(outcome.err().contains(line), "{line} in {}", outcome.err());
+    }
+    let outcome = bed.run(&[&options, chain], &["doctor", "n1", "n2", "n3"]);
+    outcome.expect(0);
+    for line in by_host {
         assert!(outcome.out().contains(line), "{line} in {}", outcome.out());
     }
     // Without a program `ssh`: what is configured cannot be read, and nothing else is guessed.

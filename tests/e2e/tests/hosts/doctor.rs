@@ -96,6 +96,20 @@ fn hosts_that_are_well_and_hosts_that_are_broken() {
     compare("directory-missing", &doctor(&bed, launcher, "/tmp/only", &["n[1-2]"]), 1);
     bed.shell("n2", "mount -o remount,exec /tmp");
 
+    // Where a job could not send its program.
+    for (host, options) in [("n1", "size=64k"), ("n2", "ro"), ("n3", "size=63m")] {
+        let mount = format!("mount -t tmpfs -o mode=700,{options} tmpfs /tmp/gasnetrun-0");
+        bed.shell(host, &format!("mkdir -p /tmp/gasnetrun-0 && {mount}"));
+    }
+    golden(&bed, "staging", 1);
+    let words = ["--stage", "never", "n1", "n2", "n3"];
+    let outcome = doctor(&bed, &binary("gasnetrun_ibv").display().to_string(), "/", &words);
+    outcome.expect(0);
+    assert!(outcome.out().contains("0 problems, 3 warnings"), "{}", outcome.out());
+    for host in ["n1", "n2", "n3"] {
+        bed.shell(host, "umount /tmp/gasnetrun-0");
+    }
+
     // What a job would use, and the report.
     let report = bed.cluster.directory().join("share/report.json");
     let list = format!("GASNET_SSH_SERVERS={HOSTS}");

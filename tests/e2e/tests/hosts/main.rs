@@ -6,6 +6,7 @@ mod adoption;
 mod builtin;
 mod clients;
 mod cluster;
+mod containers;
 mod doctor;
 mod elastic;
 mod faults;

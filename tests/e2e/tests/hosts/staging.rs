@@ -81,6 +81,36 @@ fn a_program_that_only_the_launching_host_has() {
     run(&bed, "1", &["--stage", "never", "true"]).expect(0);
 }
 
+/// Without leave to send, hosts that have something else in that place are named.
+#[test]
+fn another_program_in_the_same_place() {
+    let Some(bed) = bed("another program in the same place", "n1 n2") else { return };
+    for host in ["n1", "n2"] {
+        bed.shell(host, &format!("mkdir /tmp/only && cp {} /tmp/only/", binary("hello").display()));
+    }
+    assert_everybody_said_hello(&bed, &run(&bed, "1", &["--stage", "never", HELLO]));
+    // A copy without symbols is the same program, and so is one that was touched.
+    bed.shell("n1", "strip /tmp/only/hello; touch /tmp/only/hello");
+    assert_everybody_said_hello(&bed, &run(&bed, "1", &["--stage", "never", HELLO]));
+    bed.shell("n2", &format!("cp {} {HELLO}", binary("greet").display()));
+    let outcome = run(&bed, "1", &["--stage", "never", HELLO]);
+    outcome.expect(125);
+    for part in ["1 of 2 hosts (n2)", "program check", "is another program than on the launching"] {
+        assert!(outcome.err().contains(part), "{part} in {}", outcome.err());
+    }
+    // Whoever means it so is not kept from it; both greet and say how many they are.
+    let words = ["-n", "2", "--hosts", "n1,n2", "--stage", "never", HELLO];
+    bed.run(&["GASNET_IBV_SAME_PROGRAM=0"], &words).expect(0);
+    // Behind a script, which may differ, the ranks see it themselves, however they were started.
+    for host in ["head", "n1", "n2"] {
+        bed.shell(host, &format!("echo 'exec {HELLO} # '$(hostname) > /tmp/only/script"));
+    }
+    let outcome = run(&bed, "1", &["--stage", "never", "sh", "/tmp/only/script"]);
+    assert_ne!(outcome.code(), 0);
+    let said = "has another program at /tmp/only/hello on its host than rank";
+    assert!(outcome.err().contains(said), "{}", outcome.err());
+}
+
 /// Each host gets what its ranks run; programs of the same name are told apart.
 #[test]
 fn several_programs_that_only_the_launching_host_has() {

@@ -30,6 +30,18 @@ fn ranks_and_stacks_of_other_hosts_are_seen() {
     }
     let stacks = ask(&["stacks", "--json"]);
     assert_eq!(stacks.lines().count(), 4, "{stacks}");
+    // A debugger runs where the rank is, by the remote shell of the job.
+    let show = "sh -c 'cat /proc/sys/kernel/hostname /proc/$1/comm'";
+    let job = ask(&["ps", "--json"]);
+    assert!(job.contains("\"logins\":[{\"name\":\"n1\""), "{job}");
+    let job: serde_json::Value = serde_json::from_str(&job).expect("JSON");
+    let job = job["job"].as_str().expect("a name");
+    for (rank, host) in [("0", "n1"), ("3", "n2")] {
+        let set = [runtime.as_str(), "GASNET_SSH_OPTIONS=-q"];
+        let outcome = bed.job(&set, &["attach", "--debugger", show, job, rank]).run();
+        outcome.expect(0);
+        assert_eq!(outcome.out().replace('\r', ""), format!("{host}\nwatched\n"));
+    }
     // A host that is stopped does not answer; it is named, and the others are shown.
     let agent = bed.agents("n2").get(1).expect("an agent").pid;
     assert!(testkit::process::send(agent, Signal::SIGSTOP));

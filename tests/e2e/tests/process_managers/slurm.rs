@@ -202,6 +202,21 @@ fn wrong_flavour(bed: &Bed) {
     assert_eq!(outcome.out(), "");
 }
 
+/// Hosts with different programs at the same place are told, though no agent of ours looks.
+fn another_program(bed: &Bed) {
+    for (host, program) in [("n1", "hello"), ("n2", "greet")] {
+        let program = binary(program).display().to_string();
+        let copy = format!("mkdir /tmp/place && cp {program} /tmp/place/hello");
+        bed.0.on(host, &["sh", "-c", &copy]).run().expect(0);
+    }
+    let words = ["srun", "--mpi=pmi2", "-N2", "-n2", "/tmp/place/hello"];
+    let outcome = bed.run(&words);
+    assert_ne!(outcome.code(), 0, "{}", outcome.err());
+    let said = "has another program at /tmp/place/hello on its host than rank";
+    assert!(count(&outcome.err(), said) > 0, "{}", outcome.err());
+    bed.assert_clean("another program");
+}
+
 /// The report names job and step of Slurm, whatever way the ranks were started.
 fn report(bed: &Bed) {
     let launcher = binary("gasnetrun_ibv").display().to_string();
@@ -298,6 +313,7 @@ fn slurm_as_users_have_it() {
     scripts(&bed);
     calls_of_others(&bed);
     wrong_flavour(&bed);
+    another_program(&bed);
     report(&bed);
     ends(&bed);
     limits::check(&bed);

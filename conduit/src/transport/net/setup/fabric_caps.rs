@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use bootstrap::{Bootstrap, Rank, Shared};
 use serde::{Deserialize, Serialize};
 
+use crate::identity::own_path;
 use crate::segment_mode::SegmentMode;
 use crate::transport::net::error::Error;
 use crate::transport::net::members::Common;
@@ -14,7 +15,7 @@ use crate::transport::net::settings::FabricChoice;
 use crate::transport::net::settings::sizes::DeviceLimits;
 
 /// Bytes of a rank's record: more than any record takes.
-const RECORD: usize = 88;
+const RECORD: usize = 108;
 
 /// Random bytes of rank 0: only who has them may talk to this job.
 pub(crate) type Key = [u8; 16];
@@ -50,6 +51,19 @@ impl FabricCaps {
         let name = |one: &Self| one.fabric.name().to_owned();
         (self.fabric != other.fabric).then(|| ("GASNET_IBV_FABRIC", name(other), name(self)))
     }
+}
+
+/// Two ranks have different programs at the same place.
+fn another_program(me: Rank, rank: Rank) -> Error {
+    let path = own_path().unwrap_or_default();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let problem = format!(
+        "has another program at {} on its host than rank {me} on {}; put the same one there on all hosts, or let --stage auto \
+         send it (GASNET_IBV_SAME_PROGRAM=0 allows different builds)",
+        path.display(),
+        host.trim()
+    );
+    Error::Mismatch { rank, problem }
 }
 
 #[derive(Debug)]
@@ -90,6 +104,9 @@ impl JobFabricCaps {
                     "{theirs} on rank {rank}, {mine} on rank {me}; set it to the same on all ranks"
                 );
                 return Err(Error::Setting { name, problem });
+            }
+            if mine.common.program.differs(theirs.common.program) {
+                return Err(another_program(me, rank));
             }
             all.max_segment = all.max_segment.min(theirs.common.max_segment);
             all.limits = all.limits.least(theirs.limits);

@@ -3,10 +3,16 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::identity::Program;
 
 fn fabric_caps(rank: u8) -> FabricCaps {
     FabricCaps {
-        common: Common { max_segment: 1 << 20, neighbourhood_max: 0, segment_mode: 0 },
+        common: Common {
+            max_segment: 1 << 20,
+            neighbourhood_max: 0,
+            segment_mode: 0,
+            program: Program { place: 1, identity: 2 },
+        },
         key: [rank; 16],
         fabric: FabricChoice::Auto,
         adapter: true,
@@ -58,6 +64,19 @@ fn what_must_be_alike_is_named_with_both_values() {
 }
 
 #[test]
+fn other_programs_at_the_same_place_are_refused() {
+    let mut all = [1, 2, 3].map(fabric_caps);
+    all[2].common.program.identity = 9;
+    let text = read(&all, 0).unwrap_err().to_string();
+    assert!(text.starts_with("network: rank 2 has another program at /"), "{text}");
+    let text = read(&all, 2).unwrap_err().to_string();
+    assert!(text.starts_with("network: rank 0 has another program at /"), "{text}");
+    // Programs of their own, as they are sent to hosts or of a job with several.
+    all[2].common.program.place = 7;
+    assert!(read(&all, 0).is_ok() && read(&all, 2).is_ok());
+}
+
+#[test]
 fn words_of_another_build_are_refused() {
     let mut bytes = records::write(&fabric_caps(1), RECORD).unwrap();
     // No number ends within so many bytes.
@@ -88,11 +107,13 @@ proptest! {
         fabric in 0usize..3,
         ip in proptest::option::of(any::<std::net::Ipv6Addr>()),
         (pinnable, pages) in any::<(Option<u64>, bool)>(),
+        (place, identity) in any::<(u64, u64)>(),
     ) {
+        let program = Program { place, identity };
         let (max_segment, neighbourhood_max, key, adapter) = words;
         let [max_cqe, max_qp_wr, max_srq_wr] = limits;
         let written = FabricCaps {
-            common: Common { max_segment, neighbourhood_max, segment_mode: 2 },
+            common: Common { max_segment, neighbourhood_max, segment_mode: 2, program },
             key,
             fabric: [FabricChoice::Auto, FabricChoice::Verbs, FabricChoice::Soft][fabric],
             adapter,
