@@ -7,7 +7,6 @@
 //! * `fuzz_harness`: a rank against any server (feature `testing`).
 
 mod announced;
-mod fields;
 #[cfg(feature = "testing")]
 pub mod fuzz_harness;
 mod pmi;
@@ -19,6 +18,8 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use announced::{PmiVersion, allows};
+pub use announced::allows;
 pub use pmi::PMI;
 pub use pmix::PMIX;
+
+pub use crate::wire::PmiVersion;

@@ -12,12 +12,13 @@ use nix::sys::socket::{MsgFlags, SockType, recv};
 use settings::Env;
 use settings::deadlines::bootstrap::{ANNOUNCE, CALL, PM_ANSWER, PM_LEAVE};
 
-use super::announced::{Inherited, PmiVersion, Server, pmi_server};
+use super::announced::{Inherited, Server, pmi_server};
 use super::process_manager::{
     Finalization, FinalizeCalls, Identity, JobInfo, ProcessManager, ProcessManagerBounds,
     ProcessManagerError, join, mapping, unwatched, value,
 };
 use super::stream::{Stream, dial};
+use crate::wire::{PROCESS_MAPPING, PmiVersion};
 use bootstrap::service::{Bootstrap, Error, HostId, Rank, send_best_effort};
 use bootstrap::sys::{self, ANNOUNCE_SLICE_MS, PeerSocket};
 use bootstrap::wait::{Wait, Watch};
@@ -234,7 +235,7 @@ impl ProcessManager for Pmi {
     }
 
     fn host_map(&mut self) -> Result<Option<Vec<HostId>>, Error> {
-        let key = "PMI_process_mapping";
+        let key = PROCESS_MAPPING;
         let text = match self.stream.version {
             PmiVersion::One => self.look_up(key)?,
             // A server that does not know the attribute may answer with another one's value.
