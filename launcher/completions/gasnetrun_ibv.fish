@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_gasnetrun_ibv_global_optspecs
-    string join \n n= N= hosts= hostfile= ranks-per-host= map= c= bind-to= place= report-bindings oversubscribe no-oversubscribe E= env= env-all= spawner= wdir= timeout= stall-timeout= spares= retry= checkpoint-signal= checkpoint-grace= requeue-code= start-timeout= stage= stdin= tag-output timestamp-output output-dir= report= trace= stats progress= v q/quiet t k print-settings completions= man np= n= ntasks= nodes= ppn= perhost= npernode= pernode ntasks-per-node= cpus-per-task= cpus-per-proc= cpus-per-rank= host= H= w= nodelist= machinefile= f= F= nodefile= map-by= bynode byslot m= distribution= npersocket= ntasks-per-socket= bind-to-core bind-to-socket cpu-bind= O overcommit nooversubscribe x= genv= genvlist= genvall export= wd= D= chdir= l label prepend-rank output= output-filename= i= input= time= Q verbose do-not-launch test-only show-progress h/help V/version
+    string join \n n= N= hosts= hostfile= ranks-per-host= map= c= bind-to= place= report-bindings oversubscribe no-oversubscribe E= env= env-all= spawner= pmi= wdir= timeout= stall-timeout= spares= retry= checkpoint-signal= checkpoint-grace= requeue-code= start-timeout= stage= stdin= tag-output timestamp-output output-dir= report= trace= stats progress= v q/quiet t k print-settings completions= man np= n= ntasks= nodes= ppn= perhost= npernode= pernode ntasks-per-node= cpus-per-task= cpus-per-proc= cpus-per-rank= host= H= w= nodelist= machinefile= f= F= nodefile= map-by= bynode byslot m= distribution= npersocket= ntasks-per-socket= bind-to-core bind-to-socket cpu-bind= O overcommit nooversubscribe x= genv= genvlist= genvall export= wd= D= chdir= l label prepend-rank output= output-filename= i= input= time= Q verbose do-not-launch test-only show-progress h/help V/version
 end
 
 function __fish_gasnetrun_ibv_needs_command
@@ -37,6 +37,8 @@ complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s E -d 'Varia
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l env -d 'One variable to forward to other hosts, or with a value to set for all ranks (may be repeated)' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l env-all -d 'The same for the ranks of all programs of the job' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l spawner -d 'How ranks are started: ssh, mpi or pmi; overrides GASNET_IBV_SPAWNER; also -spawner=NAME' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l pmi -d 'Serve ranks that are MPI programs, by PMI: on, the default, or off' -r -f -a "on\t'PMI-1 and PMI-2'
+off\t'Nothing'"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l wdir -d 'Working directory of the ranks (default: the launcher\'s own); counts more than GASNET_SSH_REMOTE_PATH' -r -f -a "(__fish_complete_directories)"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l timeout -d 'End the job with code 124 after this time: seconds, or a number followed by s, m or h' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stall-timeout -d 'Say once where the ranks are when all of them have waited for this time, and no message has come; same form as --timeout' -r

@@ -13,7 +13,7 @@ use bootstrap::rank::MAX_RANKS;
 use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
 use nix::sys::signal::Signal;
-use supervisor::plan::{Part, Spread, StageMode, StdinTo};
+use supervisor::plan::{Part, Pmi, Spread, StageMode, StdinTo};
 
 /// How the launcher shows that the job starts and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -182,6 +182,14 @@ pub struct Flags {
     /// OTHER LAUNCHERS of the manual says more.
     #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job options")]
     pub spawner: Option<OsString>,
+
+    /// Serve ranks that are MPI programs, by PMI: on, the default, or off
+    ///
+    /// Ranks of an MPI that is made from MPICH then are one MPI job, on one host or many, also those
+    /// that use GASNet as well. A rank that does not ask for it costs a descriptor. With off each of
+    /// them would start as an MPI job of its own. The section MPI PROGRAMS of the manual says more.
+    #[arg(long, value_name = "on|off", value_parser = pmi(), help_heading = "Job options")]
+    pub pmi: Option<Pmi>,
 
     /// Working directory of the ranks (default: the launcher's own); counts more than
     /// GASNET_SSH_REMOTE_PATH
@@ -452,6 +460,15 @@ pub(crate) fn stage_mode() -> impl TypedValueParser<Value = StageMode> {
     let mode = move |name: String| modes.into_iter().find(|(mode, _)| mode.name() == name);
     PossibleValuesParser::new(named)
         .map(move |name| mode(name).map_or(StageMode::Auto, |(mode, _)| mode))
+}
+
+/// `--pmi`.
+fn pmi() -> impl TypedValueParser<Value = Pmi> {
+    let values = [
+        PossibleValue::new("on").help("PMI-1 and PMI-2"),
+        PossibleValue::new("off").help("Nothing"),
+    ];
+    PossibleValuesParser::new(values).map(|name| if name == "on" { Pmi::On } else { Pmi::Off })
 }
 
 fn cpus(text: &str) -> Result<u32, String> {

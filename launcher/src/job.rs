@@ -10,7 +10,7 @@ use bootstrap::Rank;
 use bootstrap::trace::VARIABLE;
 use bootstrap::trace::far::KEY_VARIABLE;
 use spawner_pmi::launch::{Call, System};
-use supervisor::plan::{Binding, Checkpoint, JobPlan, Map, OutputPlan, Reach, StdinTo};
+use supervisor::plan::{Binding, Checkpoint, JobPlan, Map, OutputPlan, Pmi, Reach, StdinTo};
 
 use crate::attempts::Attempts;
 use crate::command_line::CommandLine;
@@ -19,6 +19,7 @@ use crate::environment::{self, Forwarded};
 use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::hosts::Chosen;
+use crate::mpi::Wire;
 use crate::parts::{self, Found};
 use crate::program::{Command, Places, check_directory};
 use crate::slurm::{self, StepNote};
@@ -115,8 +116,8 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     let places = Places { directory: here.clone(), path };
     let command = places.resolve(&line.command, spawner)?;
     let quiet = checked.values.bool("GASNET_QUIET");
-    if line.parts.is_empty() && command.program.is_none() && !quiet {
-        warnings.push(plain_warning(&line.command, ranks));
+    if line.parts.is_empty() && !quiet {
+        warnings.extend(plain_warning(&command, flags, &line.command, ranks));
     }
     let level = flags.level();
     let forwarded = environment::forwarded(flags.asked(), environment);
@@ -128,9 +129,10 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     };
     let parts = parts::resolve(&line.parts, &places, spawner)?;
     for (part, found) in line.parts.iter().zip(&parts).filter(|_| !quiet) {
-        if found.command.program.is_none() {
-            warnings.push(plain_warning(&part.command, part.ranks));
-        }
+        warnings.extend(plain_warning(&found.command, flags, &part.command, part.ranks));
+    }
+    for found in std::iter::once(&command).chain(parts.iter().map(|part| &part.command)) {
+        check_mpi(found, flags, spawner, ranks)?;
     }
     let has_ranks = spawner != Spawner::Ssh || chosen.map.hosts.iter().any(|host| host.here);
     let here_has = |rank| spawner != Spawner::Ssh || chosen.map.is_here(rank);
@@ -167,6 +169,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         conduit_program: command.program.is_some()
             || parts.iter().any(|part| part.command.program.is_some()),
         foreign: false,
+        pmi: flags.pmi.unwrap_or(Pmi::On),
         trace: None,
         verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
     };
@@ -255,13 +258,49 @@ fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), F
     Ok(())
 }
 
-fn plain_warning(words: &[OsString], ranks: u32) -> String {
+/// What is said of a plain program. One of an MPI that is served is what it should be.
+fn plain_warning(
+    command: &Command,
+    flags: &Flags,
+    words: &[OsString],
+    ranks: u32,
+) -> Option<String> {
+    let served = command.mpi.as_ref().is_some_and(|mpi| mpi.wire == Wire::Pmi)
+        && flags.pmi != Some(Pmi::Off);
+    if command.program.is_some() || served {
+        return None;
+    }
     let program = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-    format!(
+    let alone = match &command.mpi {
+        Some(mpi) if ranks > 1 => {
+            format!(
+                ", each an MPI job of its own, as --pmi=off wants it (it needs {})",
+                mpi.library
+            )
+        }
+        _ => String::new(),
+    };
+    Some(format!(
         "{program} is a plain program (no GASNet program among the first words): starting {ranks} \
-         {}, with GASNETRUN_RANK and GASNETRUN_SIZE in their environment. GASNET_QUIET=1 silences this",
+         {}, with GASNETRUN_RANK and GASNETRUN_SIZE in their environment{alone}. GASNET_QUIET=1 silences this",
         if ranks == 1 { "copy" } else { "copies" }
-    )
+    ))
+}
+
+/// Refuses a program that would start as many MPI jobs of one rank, unless that is what is asked for.
+fn check_mpi(
+    command: &Command,
+    flags: &Flags,
+    spawner: Spawner,
+    ranks: u32,
+) -> Result<(), Failure> {
+    let unserved = command.mpi.as_ref().filter(|mpi| mpi.wire == Wire::Pmix);
+    match unserved {
+        Some(mpi) if spawner == Spawner::Ssh && ranks > 1 && flags.pmi != Some(Pmi::Off) => {
+            Err(Failure::Pmix(mpi.library.clone()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The directory of the ranks. When this host has none of them, the others look whether it is there.

@@ -77,7 +77,7 @@ impl<'a> Record<'a> {
             (RankEvent::StartFailed { text, .. }, _) => {
                 self.start_error.get_or_insert_with(|| text.clone());
             }
-            (RankEvent::Protocol { text, .. }, _) => {
+            (RankEvent::Protocol { text, .. } | RankEvent::PmiBroken { text, .. }, _) => {
                 self.protocol_error.get_or_insert_with(|| text.clone());
             }
             _ => {}
@@ -121,6 +121,13 @@ impl<'a> Record<'a> {
             CauseKind::NoFini => format!(
                 "rank {rank} ended before it opened the bootstrap, which other ranks have open"
             ),
+            CauseKind::NoMpiFinalize => {
+                format!("rank {rank} ended with status 0 after MPI_Init and without MPI_Finalize")
+            }
+            CauseKind::Pmi => {
+                let how = self.protocol_error.as_deref().unwrap_or("unknown");
+                format!("rank {rank}, {how}")
+            }
             CauseKind::Abort => format!("rank {rank} aborted the job with code {code}"),
             CauseKind::CollectiveExit if record.is_some_and(|r| r.killed_by_launcher) => format!(
                 "the collective exit with code {code} did not complete within {} s (GASNET_EXITTIMEOUT)",

@@ -105,6 +105,17 @@ impl Root<'_> {
                 }
                 self.messages();
             }
+            Up::Pmi(message) => {
+                let branch = self.below.branch(link);
+                let heard = match (branch, &mut self.pmi) {
+                    (Some(branch), Some(pmi)) => pmi.from_child(branch, message),
+                    _ => Ok(()),
+                };
+                if let Err(error) = heard {
+                    self.link_lost(link, &Loss::at_once(error.to_string()));
+                }
+                self.messages();
+            }
             Up::Describe => self.describing.push(link),
             Up::Want { at } => self.staging.want(at, link),
             Up::Took { at, bytes } => self.staging.took(at, link, bytes),
