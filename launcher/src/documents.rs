@@ -267,9 +267,14 @@ ended, the job ends with a message that names both. MPI_Abort ends the job with 
 ends with status 0 after MPI_Init and without MPI_Finalize ends it with code 1. MPI_Comm_spawn and
 names published for other jobs are not served.
 
-Open MPI asks for PMIx, which is not served: its programs are refused, since each rank would be an MPI
-job of its own; -spawner=mpi calls mpirun for them. --pmi=off serves nothing and lets each rank start
-alone. -t names the MPI that the program needs, as far as its file tells.
+Open MPI 2 to 4 speak PMI-1 through a library that is installed with the launcher, which their
+component for Flux opens: FLUX_PMI_LIBRARY_PATH and FLUX_JOB_ID are set for a program that names Open
+MPI, or with --pmi=openmpi, which is needed where a script or an interpreter hides it. Open MPI 5, and
+programs that use libpmix themselves, need a PMIx server, which is not offered: -spawner=mpi calls
+mpirun for them.
+
+--pmi=off serves nothing and lets each rank start alone. -t names the MPI that the program needs, as
+far as its file tells.
 
 # OTHER LAUNCHERS
 The spawners pmi and mpi call the launcher of a batch system or an MPI, and the ranks join its job

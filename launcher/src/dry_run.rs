@@ -100,6 +100,9 @@ fn mpi(job: &Job) -> Vec<(&'static str, String)> {
         let served = match job.plan.pmi {
             _ if job.process_manager.is_some() => "whatever the other launcher serves",
             Pmi::On => "PMI-1 and PMI-2 from the agent of each host",
+            Pmi::OpenMpi => {
+                "PMI-1 and PMI-2 from the agent of each host, and a library for Open MPI"
+            }
             Pmi::Off => "no PMI: each rank is a job of its own",
         };
         let fact = ("mpi", format!("{library}, with {served}"));

@@ -53,10 +53,10 @@ pub enum Failure {
     /// The defaults of the installation.
     #[error(transparent)]
     Defaults(#[from] settings::DefaultsError),
-    /// A program of Open MPI: the library that it needs.
+    /// A client of PMIx: the library that it needs.
     #[error(
-        "the program needs {0}, whose ranks ask for a PMIx server, and gasnetrun_ibv serves PMI-1 and PMI-2 only: each \
-         rank would be a job of its own. Start it by -spawner=mpi with mpirun, build it with MPICH, or say --pmi=off"
+        "the program needs {0} and so a PMIx server, and gasnetrun_ibv serves PMI-1 and PMI-2 only: each rank would be \
+         a job of its own. Start it by another launcher with -spawner=mpi or -spawner=pmi, or say --pmi=off"
     )]
     Pmix(String),
     /// The launcher's working directory.

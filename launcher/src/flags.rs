@@ -183,12 +183,15 @@ pub struct Flags {
     #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job options")]
     pub spawner: Option<OsString>,
 
-    /// Serve ranks that are MPI programs, by PMI: on, the default, or off
+    /// Serve ranks that are MPI programs, by PMI: on, openmpi or off (default: on, openmpi for a
+    /// program of Open MPI)
     ///
-    /// Ranks of an MPI that is made from MPICH then are one MPI job, on one host or many, also those
-    /// that use GASNet as well. A rank that does not ask for it costs a descriptor. With off each of
-    /// them would start as an MPI job of its own. The section MPI PROGRAMS of the manual says more.
-    #[arg(long, value_name = "on|off", value_parser = pmi(), help_heading = "Job options")]
+    /// The ranks of an MPI program then are one MPI job, on one host or many, also those that use
+    /// GASNet as well. A rank that does not ask for it costs a descriptor. on serves MPICH and what is
+    /// made from it, openmpi Open MPI 4 too; it is needed where a script or an interpreter hides that.
+    /// With off each rank starts as an MPI job of its own. The section MPI PROGRAMS of the manual says
+    /// more.
+    #[arg(long, value_name = "on|openmpi|off", value_parser = pmi(), help_heading = "Job options")]
     pub pmi: Option<Pmi>,
 
     /// Working directory of the ranks (default: the launcher's own); counts more than
@@ -466,9 +469,14 @@ pub(crate) fn stage_mode() -> impl TypedValueParser<Value = StageMode> {
 fn pmi() -> impl TypedValueParser<Value = Pmi> {
     let values = [
         PossibleValue::new("on").help("PMI-1 and PMI-2"),
+        PossibleValue::new("openmpi").help("The same, and what makes Open MPI speak PMI-1"),
         PossibleValue::new("off").help("Nothing"),
     ];
-    PossibleValuesParser::new(values).map(|name| if name == "on" { Pmi::On } else { Pmi::Off })
+    PossibleValuesParser::new(values).map(|name| match name.as_str() {
+        "on" => Pmi::On,
+        "openmpi" => Pmi::OpenMpi,
+        _ => Pmi::Off,
+    })
 }
 
 fn cpus(text: &str) -> Result<u32, String> {

@@ -131,9 +131,9 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     for (part, found) in line.parts.iter().zip(&parts).filter(|_| !quiet) {
         warnings.extend(plain_warning(&found.command, flags, &part.command, part.ranks));
     }
-    for found in std::iter::once(&command).chain(parts.iter().map(|part| &part.command)) {
-        check_mpi(found, flags, spawner, ranks)?;
-    }
+    let commands: Vec<_> =
+        std::iter::once(&command).chain(parts.iter().map(|part| &part.command)).collect();
+    let pmi = choose_pmi(&commands, flags, spawner, ranks)?;
     let has_ranks = spawner != Spawner::Ssh || chosen.map.hosts.iter().any(|host| host.here);
     let here_has = |rank| spawner != Spawner::Ssh || chosen.map.is_here(rank);
     let programs = parts::programs(&parts, here_has)?;
@@ -169,7 +169,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         conduit_program: command.program.is_some()
             || parts.iter().any(|part| part.command.program.is_some()),
         foreign: false,
-        pmi: flags.pmi.unwrap_or(Pmi::On),
+        pmi,
         trace: None,
         verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
     };
@@ -265,8 +265,7 @@ fn plain_warning(
     words: &[OsString],
     ranks: u32,
 ) -> Option<String> {
-    let served = command.mpi.as_ref().is_some_and(|mpi| mpi.wire == Wire::Pmi)
-        && flags.pmi != Some(Pmi::Off);
+    let served = command.mpi.is_some() && flags.pmi != Some(Pmi::Off);
     if command.program.is_some() || served {
         return None;
     }
@@ -287,19 +286,25 @@ fn plain_warning(
     ))
 }
 
-/// Refuses a program that would start as many MPI jobs of one rank, unless that is what is asked for.
-fn check_mpi(
-    command: &Command,
+/// What ranks are served. Refuses a program that would start as so many jobs of one rank, unless that is
+/// what is asked for.
+fn choose_pmi(
+    commands: &[&Command],
     flags: &Flags,
     spawner: Spawner,
     ranks: u32,
-) -> Result<(), Failure> {
-    let unserved = command.mpi.as_ref().filter(|mpi| mpi.wire == Wire::Pmix);
-    match unserved {
-        Some(mpi) if spawner == Spawner::Ssh && ranks > 1 && flags.pmi != Some(Pmi::Off) => {
+) -> Result<Pmi, Failure> {
+    let needs = |wire| {
+        let mut all = commands.iter().filter_map(|command| command.mpi.as_ref());
+        all.find(|mpi| mpi.wire == wire)
+    };
+    let default = if needs(Wire::OpenMpi).is_some() { Pmi::OpenMpi } else { Pmi::On };
+    let pmi = flags.pmi.unwrap_or(default);
+    match needs(Wire::Pmix) {
+        Some(mpi) if spawner == Spawner::Ssh && ranks > 1 && pmi != Pmi::Off => {
             Err(Failure::Pmix(mpi.library.clone()))
         }
-        _ => Ok(()),
+        _ => Ok(pmi),
     }
 }
 

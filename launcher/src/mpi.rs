@@ -13,7 +13,9 @@ use object::read::{ReadCache, ReadRef};
 pub enum Wire {
     /// PMI-1 or PMI-2: MPICH and those made from it.
     Pmi,
-    /// PMIx: Open MPI.
+    /// PMI-1 through a library, or PMIx: Open MPI.
+    OpenMpi,
+    /// PMIx alone.
     Pmix,
 }
 
@@ -82,8 +84,8 @@ fn wire(library: &str) -> Option<Wire> {
         _ if name.starts_with("libmpich") || version == ".12" && name.starts_with("libmpi") => {
             Some(Wire::Pmi)
         }
-        "libmpi" | "libopen-rte" | "liboshmem" => Some(Wire::Pmix),
-        _ if name.starts_with("libmpi_") => Some(Wire::Pmix),
+        "libmpi" | "libopen-rte" | "liboshmem" => Some(Wire::OpenMpi),
+        _ if name.starts_with("libmpi_") => Some(Wire::OpenMpi),
         _ => None,
     }
 }
@@ -101,9 +103,9 @@ mod tests {
             ("libmpicxx.so.12", Some(Wire::Pmi)),
             ("libpmi.so.0", Some(Wire::Pmi)),
             ("libpmi2.so.0", Some(Wire::Pmi)),
-            ("libmpi.so.40", Some(Wire::Pmix)),
-            ("libmpi_mpifh.so.40", Some(Wire::Pmix)),
-            ("libmpi_cxx.so.40", Some(Wire::Pmix)),
+            ("libmpi.so.40", Some(Wire::OpenMpi)),
+            ("libmpi_mpifh.so.40", Some(Wire::OpenMpi)),
+            ("libmpi_cxx.so.40", Some(Wire::OpenMpi)),
             ("libpmix.so.2", Some(Wire::Pmix)),
             ("libmpir.so.1", None),
             ("libmpiexec.so", None),

@@ -116,6 +116,8 @@ pub enum Pmi {
     Off,
     /// PMI-1 and PMI-2, over a descriptor of each rank.
     On,
+    /// The same, and what makes Open MPI speak PMI-1.
+    OpenMpi,
 }
 
 /// One of several programs of a job.

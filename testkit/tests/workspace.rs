@@ -68,6 +68,7 @@ fn crates_import_only_what_the_architecture_allows() {
             "gasnet-ibv-c" => &["gasnet-ibv"],
             "spawner-mpi" => &["bootstrap", "spawner-pmi"],
             "spawner-pmi" => &["bootstrap"],
+            "gasnetrun-ibv-pmi" => &["spawner-pmi", "bootstrap"],
             _ => &[],
         }
     };

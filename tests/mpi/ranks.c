@@ -1,9 +1,9 @@
 /* An MPI program with several ways to run and to end. Usage: ranks WHAT [NUMBER]
  *   run        hello, ring, barriers, reduction, attributes; rank 0 prints PASS
- *   abort N    rank 1 aborts with N while the others wait for it
+ *   abort N    rank 1 aborts with N while the others sleep
  *   exit N     rank 1 returns N after MPI_Finalize
- *   quit N     rank 1 exits with N without MPI_Finalize while the others wait for it
- *   die        rank 1 is killed while the others wait for it
+ *   quit N     rank 1 exits with N without MPI_Finalize while the others sleep
+ *   die        rank 1 is killed while the others sleep
  *   spawn      rank 0 tries MPI_Comm_spawn
  *   size       prints how many ranks there are */
 #include <mpi.h>
@@ -86,12 +86,14 @@ int main(int argc, char **argv) {
             printf("spawn refused\n");
         MPI_Barrier(MPI_COMM_WORLD);
     } else {
+        /* The others are past MPI_Init, and hear of nothing but their launcher. */
+        MPI_Barrier(MPI_COMM_WORLD);
         if (rank == 1) {
+            usleep(100 * 1000);
             if (!strcmp(what, "abort")) MPI_Abort(MPI_COMM_WORLD, number);
             if (!strcmp(what, "quit")) _exit(number);
             if (!strcmp(what, "die")) raise(SIGKILL);
         }
-        MPI_Barrier(MPI_COMM_WORLD);
         sleep(60);
     }
     MPI_Finalize();

@@ -162,7 +162,7 @@ impl Pmi {
     }
 
     /// The value of a key, `None` when there is no such key.
-    fn look_up(&mut self, key: &str) -> Result<Option<String>, Error> {
+    pub(super) fn look_up(&mut self, key: &str) -> Result<Option<String>, Error> {
         let job = &self.info.job;
         match self.stream.version {
             PmiVersion::One => {
@@ -179,6 +179,23 @@ impl Pmi {
                 self.find("kvs-get", &body, "kvs-get-response")
             }
         }
+    }
+
+    /// Number of this rank's program in the job (PMI-1).
+    pub(super) fn program(&mut self) -> Result<i64, Error> {
+        let during = "get_appnum";
+        let answer = self.stream.ask(during, "cmd=get_appnum", "appnum")?;
+        self.stream.integer(during, &answer, "appnum")
+    }
+
+    /// Takes leave at once (PMI-1).
+    pub(super) fn finalize(&mut self) -> Result<(), Error> {
+        self.stream.ask("finalize", "cmd=finalize", "finalize_ack").map(drop)
+    }
+
+    /// Asks the server to end the job.
+    pub(super) fn abort(&self, code: i32) {
+        PmiFinalize { fd: self.stream.number(), version: self.stream.version }.abort(code);
     }
 
     /// The `value` of an answer in PMI-2, `None` when nothing was found.

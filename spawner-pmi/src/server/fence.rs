@@ -98,7 +98,7 @@ impl Server {
     /// Every rank of the job is inside.
     fn complete(&mut self, put: Vec<(String, String)>) {
         self.fence.reset();
-        if self.site.children > 0 {
+        if !self.site.branches.is_empty() {
             self.actions.push_back(Action::Down(Message::Fence(put.clone())));
         }
         if !self.clients.is_empty() {
@@ -122,7 +122,7 @@ impl Server {
         if self.site.parent {
             self.actions.push_back(Action::Up(Message::InUse));
         }
-        if self.site.children > 0 {
+        if !self.site.branches.is_empty() {
             self.actions.push_back(Action::Down(Message::InUse));
         }
         self.tell_gone();
@@ -134,7 +134,7 @@ impl Server {
         self.rank_gone(rank);
     }
 
-    fn rank_gone(&mut self, rank: Rank) {
+    pub(super) fn rank_gone(&mut self, rank: Rank) {
         if self.fence.gone.is_none() {
             self.fence.gone = Some(rank);
             self.tell_gone();
@@ -150,7 +150,7 @@ impl Server {
         if self.site.parent {
             self.actions.push_back(Action::Up(Message::Gone(rank)));
         }
-        if self.site.children > 0 {
+        if !self.site.branches.is_empty() {
             self.actions.push_back(Action::Down(Message::Gone(rank)));
         }
     }
@@ -180,7 +180,7 @@ impl Server {
     ///
     /// # Errors
     /// No correct agent sends it now; nothing has changed.
-    pub fn from_child(&mut self, index: usize, message: Message) -> Result<(), StrayMessage> {
+    pub fn hear_child(&mut self, index: usize, message: Message) -> Result<(), StrayMessage> {
         let children = self.fence.parts.len();
         let part = self.fence.parts.get_mut(index).ok_or(StrayMessage::Branch(index, children))?;
         match message {
@@ -202,7 +202,7 @@ impl Server {
     ///
     /// # Errors
     /// No correct agent sends it now; nothing has changed.
-    pub fn from_parent(&mut self, message: Message) -> Result<(), StrayMessage> {
+    pub fn hear_parent(&mut self, message: Message) -> Result<(), StrayMessage> {
         match message {
             Message::InUse => self.in_use(),
             Message::Gone(rank) => self.rank_gone(rank),

@@ -5,7 +5,7 @@
 //!
 //! Each agent of a job owns one [`Server`]. A driver gives it the bytes that ranks send
 //! ([`Server::receive`]), the ends of ranks ([`Server::ended`]) and the messages of the agents below
-//! and above ([`Server::from_child`], [`Server::from_parent`]), and carries out the [`Action`]s that
+//! and above ([`Server::hear_child`], [`Server::hear_parent`]), and carries out the [`Action`]s that
 //! [`Server::poll_action`] hands out. The machine does no I/O and knows no time.
 //!
 //! * Which wire a rank speaks is what its first line asks for. All ranks of the job are one space of
@@ -56,8 +56,8 @@ pub struct Site {
     pub host_of: Vec<HostId>,
     /// Number of the program of each local rank (`appnum`); 0 where there is none.
     pub programs: Vec<u32>,
-    /// Agents below this one.
-    pub children: usize,
+    /// Agents below this one, each with the first rank of its subtree.
+    pub branches: Vec<Rank>,
     /// Whether there is an agent above.
     pub parent: bool,
 }
@@ -150,7 +150,7 @@ impl Server {
         }
         let mut clients = Vec::new();
         clients.resize_with(site.ranks.len(), Client::default);
-        let fence = Fence::new(site.ranks.len(), site.children);
+        let fence = Fence::new(site.ranks.len(), site.branches.len());
         Self { site, clients, store, node: BTreeMap::new(), fence, actions: VecDeque::new() }
     }
 
@@ -357,6 +357,13 @@ impl Server {
             client.phase = Phase::Over;
         }
         self.actions.push_back(Action::Close { local });
+    }
+
+    /// An agent below has left: all ranks of its subtree have ended.
+    pub fn left(&mut self, index: usize) {
+        if let Some(rank) = self.site.branches.get(index) {
+            self.rank_gone(*rank);
+        }
     }
 
     /// A local rank has ended.

@@ -14,7 +14,7 @@ fn site(ranks: &[u32], size: u32) -> Site {
         ranks: ranks.iter().copied().map(Rank).collect(),
         host_of: vec![HostId(0); size as usize],
         programs: vec![0; ranks.len()],
-        children: 0,
+        branches: Vec::new(),
         parent: false,
     }
 }
@@ -292,7 +292,12 @@ impl Tree {
                 (first..first + count).map(|rank| u32::try_from(rank).unwrap()).collect();
             servers.push(Server::new(Site {
                 host_of: host_of.clone(),
-                children: parents.iter().filter(|parent| **parent == Some(at)).count(),
+                branches: (1..parents.len())
+                    .filter(|child| parents[*child] == Some(at))
+                    .map(|child| {
+                        Rank(u32::try_from(hosts[..child - 1].iter().sum::<usize>()).unwrap())
+                    })
+                    .collect(),
                 parent: at > 0,
                 ..site(&ranks, u32::try_from(size).unwrap())
             }));
@@ -348,10 +353,10 @@ impl Tree {
         let (to, from) = ready[pick % ready.len()];
         let message = self.links.get_mut(&(to, from)).unwrap().pop_front().unwrap();
         if self.parents[to] == Some(from) {
-            self.servers[to].from_parent(message).unwrap();
+            self.servers[to].hear_parent(message).unwrap();
         } else {
             let index = self.children(to).iter().position(|child| *child == from).unwrap();
-            self.servers[to].from_child(index, message).unwrap();
+            self.servers[to].hear_child(index, message).unwrap();
         }
         self.collect(to);
         true
@@ -486,10 +491,31 @@ proptest! {
 
 #[test]
 fn messages_of_no_agent_are_refused() {
-    let mut server = Server::new(Site { children: 2, parent: true, ..site(&[0], 3) });
+    let mut server =
+        Server::new(Site { branches: vec![Rank(1), Rank(2)], parent: true, ..site(&[0], 3) });
     let part = || Message::Fence(Vec::new());
-    assert_eq!(server.from_parent(part()), Err(StrayMessage::NotBegun));
-    assert_eq!(server.from_child(2, part()), Err(StrayMessage::Branch(2, 2)));
-    assert_eq!(server.from_child(1, part()), Ok(()));
-    assert_eq!(server.from_child(1, part()), Err(StrayMessage::Twice(1)));
+    assert_eq!(server.hear_parent(part()), Err(StrayMessage::NotBegun));
+    assert_eq!(server.hear_child(2, part()), Err(StrayMessage::Branch(2, 2)));
+    assert_eq!(server.hear_child(1, part()), Ok(()));
+    assert_eq!(server.hear_child(1, part()), Err(StrayMessage::Twice(1)));
+}
+
+/// An agent that has left cannot say any more whose ranks it had; the one above knows it.
+#[test]
+fn who_waits_for_a_rank_of_an_agent_that_has_left_is_told_so() {
+    let node = |branches| Server::new(Site { branches, parent: true, ..site(&[0], 3) });
+    let mut server = node(vec![Rank(1), Rank(2)]);
+    server.left(1);
+    assert_eq!(actions(&mut server), [], "nobody speaks PMI");
+    server.hear_parent(Message::InUse).unwrap();
+    let told = [
+        Action::Down(Message::InUse),
+        Action::Up(Message::Gone(Rank(2))),
+        Action::Down(Message::Gone(Rank(2))),
+    ];
+    let seen = actions(&mut server);
+    assert!(told.iter().all(|one| seen.contains(one)), "{seen:?}");
+    said(&mut server, 0, INIT_1);
+    let text = said(&mut server, 0, "cmd=barrier_in\n");
+    assert!(text.contains("rank 2 has ended"), "{text}");
 }

@@ -93,7 +93,7 @@ impl<'a> LocalRanks<'a> {
             plan,
             own_input,
             spawner: None,
-            pmi: PmiServer::of(plan, &boot.poller, &boot.share, 0, false),
+            pmi: PmiServer::of(plan, &boot.poller, &boot.share, &[], false),
             capture: Capture::new(&boot.poller),
             readers: Readers::new(&boot.poller),
             boot,

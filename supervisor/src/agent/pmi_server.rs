@@ -4,13 +4,16 @@
 //! Nothing that a rank sends can harm more than its own job. Sends never block, and nothing more is
 //! read of a rank that does not read what it is told.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use bootstrap::collective::Branch;
 use bootstrap::{HostId, Rank};
 use nix::sys::socket::{MsgFlags, recv, send};
 use spawner_pmi::server::{Action, Event, Message, Server, Site, StrayMessage};
+use spawner_ssh::builtin::candidates;
 
 use super::host_ranks::HostRanks;
 use super::machine::RankEvent;
@@ -55,7 +58,7 @@ pub(crate) struct PmiServer {
 /// Whether a variable tells of the process manager that has started the launcher itself: it is not that
 /// of the launcher's ranks.
 pub(super) fn is_of_another_server(name: &OsStr) -> bool {
-    const NAMES: [&str; 11] = [
+    const NAMES: [&str; 13] = [
         "PMI_PORT",
         "PMI_JOBID",
         "PMI_SPAWNED",
@@ -67,19 +70,50 @@ pub(super) fn is_of_another_server(name: &OsStr) -> bool {
         "OMPI_UNIVERSE_SIZE",
         "OMPI_MCA_ess",
         "OMPI_MCA_pmix",
+        "FLUX_JOB_ID",
+        "FLUX_PMI_LIBRARY_PATH",
     ];
     const BEGINNINGS: [&str; 3] = ["PMIX_SERVER_URI", "OMPI_COMM_WORLD_", "OMPI_MCA_orte_"];
     let Some(name) = name.to_str() else { return false };
     NAMES.contains(&name) || BEGINNINGS.iter().any(|begin| name.starts_with(begin))
 }
 
+/// The library by which Open MPI speaks PMI-1, as `cargo build` names it.
+const LIBRARY: &str = "libgasnetrun_ibv_pmi.so";
+
+/// Bits of a number that Open MPI takes for a job: of its 32, it loses one on the way to other ranks.
+const OPEN_MPI_NUMBERS: u64 = 0xffff_7fff;
+
+/// Variables that make Open MPI speak PMI-1: its component for Flux opens the library that they name. The
+/// number tells its files of this job from those of others.
+///
+/// # Errors
+/// The library is not there.
+pub(super) fn for_open_mpi(job: &str) -> Result<[(&'static str, OsString); 2], String> {
+    let program = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
+    let places = candidates(&program, LIBRARY);
+    let found = places.iter().find(|place| place.is_file()).ok_or_else(|| {
+        let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+        format!("none of {} is there", looked.join(", "))
+    })?;
+    let mut hasher = DefaultHasher::new();
+    job.hash(&mut hasher);
+    let number = OsString::from((hasher.finish() & OPEN_MPI_NUMBERS | 1).to_string());
+    Ok([("FLUX_PMI_LIBRARY_PATH", found.into()), ("FLUX_JOB_ID", number)])
+}
+
+fn first_ranks(branches: &[Branch]) -> Vec<Rank> {
+    let first = |branch: &Branch| branch.ranks.iter().min().copied().unwrap_or(Rank(u32::MAX));
+    branches.iter().map(first).collect()
+}
+
 impl PmiServer {
-    /// The server of this host's ranks, if there is to be one, with so many agents below, and one above.
+    /// The server of this host's ranks, if there is to be one, with these agents below, and one above.
     pub(crate) fn of(
         plan: &JobPlan,
         poller: &Poller,
         share: &HostRanks,
-        children: usize,
+        branches: &[Branch],
         parent: bool,
     ) -> Option<Self> {
         let program = |rank: &Rank| Program::index_of(&plan.programs, rank.0);
@@ -89,7 +123,7 @@ impl PmiServer {
             ranks: share.ranks.clone(),
             host_of: share.host_of.clone(),
             programs: share.ranks.iter().map(number).collect(),
-            children,
+            branches: first_ranks(branches),
             parent,
         };
         Self::new(plan, poller, site)
@@ -100,9 +134,10 @@ impl PmiServer {
         plan: &JobPlan,
         poller: &Poller,
         host_of: &[HostId],
-        children: usize,
+        branches: &[Branch],
     ) -> Option<Self> {
-        let site = Site { host_of: host_of.to_vec(), children, ..Site::default() };
+        let branches = first_ranks(branches);
+        let site = Site { host_of: host_of.to_vec(), branches, ..Site::default() };
         Self::new(plan, poller, site)
     }
 
@@ -192,21 +227,27 @@ impl PmiServer {
         }
     }
 
-    pub(crate) fn from_parent(&mut self, message: Message) -> Result<(), StrayMessage> {
-        let heard = self.machine.from_parent(message);
+    pub(crate) fn hear_parent(&mut self, message: Message) -> Result<(), StrayMessage> {
+        let heard = self.machine.hear_parent(message);
         self.act();
         heard
     }
 
     /// A message of an agent below, by its index among the branches.
-    pub(crate) fn from_child(
+    pub(crate) fn hear_child(
         &mut self,
         index: usize,
         message: Message,
     ) -> Result<(), StrayMessage> {
-        let heard = self.machine.from_child(index, message);
+        let heard = self.machine.hear_child(index, message);
         self.act();
         heard
+    }
+
+    /// An agent below has left, by its index among the branches.
+    pub(crate) fn left(&mut self, index: usize) {
+        self.machine.left(index);
+        self.act();
     }
 
     /// Messages for other agents that wait.

@@ -21,7 +21,7 @@ use super::limits::{self, Short};
 use super::machine::CODE_LAUNCH;
 use super::pmi_server;
 use super::sys::{self, Child, Failure, Image, Step};
-use crate::plan::{JobPlan, Program};
+use crate::plan::{JobPlan, Pmi, Program};
 
 /// Ranks started at the same time, between two rounds of the event loop.
 pub(super) const SPAWN_BATCH: u32 = 16;
@@ -58,6 +58,10 @@ pub(super) enum SpawnError {
     Cpu { rank: u32, cpu: usize },
     #[error(transparent)]
     Limit(Short),
+    #[error(
+        "cannot serve ranks of Open MPI: {0}; install gasnetrun_ibv on every host (scripts/install), or start the job with -spawner=mpi"
+    )]
+    OpenMpi(String),
 }
 
 fn hint(source: &io::Error) -> &'static str {
@@ -96,8 +100,7 @@ struct ProgramImage {
     file: PathBuf,
     /// Where they start.
     directory: PathBuf,
-    /// Where the variables that differ from rank to rank stand in the environment.
-    own_at: Vec<(usize, Own)>,
+    own_at: OwnAt,
 }
 
 impl ProgramImage {
@@ -156,6 +159,9 @@ enum Own {
     Local(&'static str),
 }
 
+/// Where variables that differ from rank to rank stand in the environment.
+type OwnAt = Vec<(usize, Own)>;
+
 /// The environment of the ranks, where the agent's socket and the connection to its PMI server have
 /// these numbers, and where the variables that differ between them stand. Another launcher gets none of
 /// them.
@@ -164,7 +170,7 @@ fn environment(
     variables: &[(OsString, OsString)],
     share: &HostRanks,
     [socket, pmi]: [Option<RawFd>; 2],
-) -> Result<(Vec<CString>, Vec<(usize, Own)>), SpawnError> {
+) -> Result<(Vec<CString>, OwnAt), SpawnError> {
     let [size, local_size, host] =
         [share.size(), share.count(), share.host.0].map(|n| n.to_string());
     let number = |fd: Option<RawFd>| fd.map(|fd| fd.to_string());
@@ -202,6 +208,11 @@ fn environment(
         let refused = |source| SpawnError::Channel { rank: 0, operation: "share memory", source };
         let place = trace.hand_on().map_err(refused)?;
         env.push(assignment(OsStr::new(bootstrap::trace::VARIABLE), OsStr::new(&place))?);
+    }
+    if plan.pmi == Pmi::OpenMpi && pmi.is_some() {
+        for (name, value) in pmi_server::for_open_mpi(&plan.job_id).map_err(SpawnError::OpenMpi)? {
+            env.push(assignment(OsStr::new(name), &value)?);
+        }
     }
     for (name, value) in &own {
         env.push(assignment(OsStr::new(name), OsStr::new(value))?);

@@ -32,7 +32,7 @@ impl Driver<'_> {
             }
             Down::Pmi(message) => {
                 if let Some(pmi) = &mut self.ranks.pmi
-                    && let Err(error) = pmi.from_parent(message)
+                    && let Err(error) = pmi.hear_parent(message)
                 {
                     self.orphaned(&error.to_string());
                 }
@@ -96,7 +96,7 @@ impl Driver<'_> {
         let share = self.ranks.boot.share.clone();
         let branches = self.below.make_branches(&share.host_of);
         if self.ranks.pmi.is_some() {
-            self.ranks.pmi = PmiServer::of(self.plan, &self.poller, &share, branches.len(), true);
+            self.ranks.pmi = PmiServer::of(self.plan, &self.poller, &share, &branches, true);
         }
         match BootstrapServer::node(&self.poller, share, branches) {
             Ok(boot) => self.ranks.boot = boot,
@@ -199,6 +199,12 @@ impl Driver<'_> {
     }
 
     fn heard_below(&mut self, link: usize, up: Up) {
+        if matches!(up, Up::Done { .. })
+            && let (Some(branch), Some(pmi)) = (self.below.branch(link), &mut self.ranks.pmi)
+        {
+            pmi.left(branch);
+            self.ranks.take_pmi_events();
+        }
         let Some(up) = self.below.heard(link, up) else { return self.answer_cpu_sample() };
         match up {
             Up::Unreached(ref hosts) => {
@@ -220,7 +226,7 @@ impl Driver<'_> {
             Up::Pmi(message) => {
                 let branch = self.below.branch(link);
                 if let (Some(branch), Some(pmi)) = (branch, &mut self.ranks.pmi)
-                    && let Err(error) = pmi.from_child(branch, message)
+                    && let Err(error) = pmi.hear_child(branch, message)
                 {
                     self.lost(link, Loss::at_once(error.to_string()));
                 }

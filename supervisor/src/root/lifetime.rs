@@ -53,6 +53,12 @@ impl Root<'_> {
     }
 
     fn heard_below(&mut self, link: usize, up: Up) {
+        if matches!(up, Up::Done { .. })
+            && let (Some(branch), Some(pmi)) = (self.below.branch(link), &mut self.pmi)
+        {
+            pmi.left(branch);
+            self.messages();
+        }
         let Some(up) = self.below.heard(link, up) else { return self.answer_cpu_sample() };
         if self.phase == Phase::Draining && matches!(up, Up::Output { .. } | Up::Trace { .. }) {
             self.give_up = self.now() + FINISH.ms();
@@ -108,7 +114,7 @@ impl Root<'_> {
             Up::Pmi(message) => {
                 let branch = self.below.branch(link);
                 let heard = match (branch, &mut self.pmi) {
-                    (Some(branch), Some(pmi)) => pmi.from_child(branch, message),
+                    (Some(branch), Some(pmi)) => pmi.hear_child(branch, message),
                     _ => Ok(()),
                 };
                 if let Err(error) = heard {

@@ -228,7 +228,7 @@ impl Root<'_> {
         }
         let branches = self.below.make_branches(&self.host_of);
         let plan = self.control.plan;
-        self.pmi = PmiServer::of_root(plan, &self.control.poller, &self.host_of, branches.len());
+        self.pmi = PmiServer::of_root(plan, &self.control.poller, &self.host_of, &branches);
         let node = Node {
             size: self.control.plan.size,
             host: HostId(0),

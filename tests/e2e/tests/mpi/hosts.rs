@@ -2,8 +2,8 @@
 
 use testkit::{Bed, all_requested, binary};
 
-use crate::mpich;
-use crate::programs::{passes_with, waits_in_vain};
+use crate::programs::{passes, passes_with, waits_in_vain};
+use crate::{mpich, open_mpi};
 
 const HOSTS: &str = "n1 n2 n3 n4";
 const LIST: &str = "n1,n2,n3,n4";
@@ -16,7 +16,8 @@ fn run(bed: &Bed, set: &str, words: &[&str], ranks: usize, shared: &[usize]) {
     let outcome = bed.run(&[set], &words);
     let hung = outcome.code() == 124 && outcome.out().contains("PASS ");
     if hung {
-        println!("MPICH hangs in MPI_Finalize after the program's end ({ranks} ranks)");
+        let why = format!("MPICH hangs in MPI_Finalize after the program's end ({ranks} ranks)");
+        testkit::report::show(&why);
     }
     passes_with(&outcome, if hung { 124 } else { 0 }, ranks, shared);
 }
@@ -52,6 +53,26 @@ fn ranks_of_four_hosts_are_one_world() {
     // The last rank, on a host of its own, is no MPI program.
     let mixed = ["-n", "3", "--hosts", LIST, program, "run", ":", "-n", "1", "true"];
     waits_in_vain(&bed.run(&[], &mixed), 3);
+}
+
+#[test]
+fn ranks_of_open_mpi_on_four_hosts_are_one_world() {
+    let test = "Open MPI on four hosts";
+    let Some(program) = open_mpi(test) else { return };
+    let Some(bed) = Bed::up(test, HOSTS) else { return };
+    let program = program.as_str();
+    for (ranks, shared) in [("4", [1; 4]), ("8", [2; 4])] {
+        let outcome = bed.run(&[], &["-n", ranks, "--hosts", LIST, program, "run"]);
+        passes(&outcome, ranks.parse().expect("a number"), &shared);
+    }
+    for (args, code) in [(&["abort", "6"][..], 6), (&["exit", "5"], 5), (&["die"], 137)] {
+        let words = [&["-n", "4", "--hosts", LIST, program][..], args].concat();
+        let outcome = bed.run(&[], &words);
+        if let Some(fault) = outcome.fault(code) {
+            panic!("{args:?}: {fault}\n{}", outcome.err());
+        }
+        assert!(outcome.err().contains("rank 1 of 4"), "{}", outcome.err());
+    }
 }
 
 /// Keys and fences without any MPI: our own clients of both wires.

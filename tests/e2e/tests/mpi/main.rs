@@ -3,10 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
 
+mod figure;
 mod hosts;
 mod programs;
 
-use testkit::{Outcome, Tree, binary, launcher};
+use testkit::{Outcome, Tree, binary, launcher, skip};
 
 use programs::{BOUND, installed, mpi_program, passes, waits_in_vain};
 
@@ -157,12 +158,65 @@ fn the_dry_run_names_the_mpi() {
     assert!(said.contains("PMI-1 and PMI-2 from the agent of each host"), "{said}");
 }
 
-#[test]
-fn a_program_of_open_mpi_is_refused_with_advice() {
-    if !installed("ranks of Open MPI", "mpicc.openmpi") {
-        return;
+/// The program of Open MPI; `None` after a `SKIP`.
+fn open_mpi(test: &str) -> Option<String> {
+    if !installed(test, "mpicc.openmpi") {
+        return None;
     }
-    let program = mpi_program("ranks", "mpicc.openmpi");
-    let outcome = job(&["-n", "2"], &program, &["run"]).run();
-    says(&outcome, 125, &["libmpi.so.40", "PMIx", "-spawner=mpi"]);
+    if !binary("gasnetrun_ibv").with_file_name("libgasnetrun_ibv_pmi.so").is_file() {
+        skip(test, "libgasnetrun_ibv_pmi.so is not built (cargo build -p gasnetrun-ibv-pmi)");
+        return None;
+    }
+    Some(mpi_program("ranks", "mpicc.openmpi"))
+}
+
+#[test]
+fn ranks_of_open_mpi_are_one_world_too() {
+    let Some(program) = open_mpi("ranks of Open MPI") else { return };
+    let outcome = job(&["-n", "4"], &program, &["run"]).run();
+    passes(&outcome, 4, &[4]);
+    assert_eq!(outcome.err(), "");
+    // A script hides it.
+    let line = format!("{program} run");
+    let outcome = job(&["-q", "--pmi=openmpi", "-n", "2"], "sh", &["-c", &line]).run();
+    passes(&outcome, 2, &[2]);
+    for (args, code) in
+        [(&["abort", "6"][..], 6), (&["exit", "5"], 5), (&["quit", "0"], 1), (&["die"], 137)]
+    {
+        says(&job(&["-n", "3"], &program, args).run(), code, &["rank 1 of 3"]);
+    }
+}
+
+/// Open MPI without the component that speaks PMI-1, as version 5 is.
+#[test]
+fn ranks_of_open_mpi_that_start_alone_are_noticed() {
+    let Some(program) = open_mpi("ranks of another Open MPI") else { return };
+    let words = ["-u", "FLUX_JOB_ID", &program, "size"];
+    let outcome = job(&["-n", "2"], "env", &words).run();
+    says(&outcome, 0, &["no rank has asked for the others by PMI"]);
+    assert_eq!(outcome.out(), "size 1\nsize 1\n");
+    let outcome = job(&["--pmi=openmpi", "-q", "-n", "2"], "true", &[]).run();
+    says(&outcome, 0, &["no rank has asked for the others by PMI"]);
+}
+
+/// GASNet and MPI in one program, with either MPI: our bootstrap serves the one, PMI the other.
+#[test]
+fn gasnet_and_mpi_work_together() {
+    let Some(library) = programs::gasnet("GASNet and MPI") else { return };
+    for compiler in ["mpicc.mpich", "mpicc.openmpi"] {
+        let here = match compiler {
+            "mpicc.mpich" => installed("GASNet and MPICH", compiler),
+            _ => open_mpi("GASNet and Open MPI").is_some(),
+        };
+        if !here {
+            continue;
+        }
+        let program = programs::made("hybrid", compiler, &library);
+        for ranks in ["1", "4"] {
+            let outcome = job(&["-n", ranks], &program, &[]).run();
+            says(&outcome, 0, &[]);
+            assert!(outcome.out().contains(&format!("PASS {ranks}\n")), "{}", outcome.out());
+        }
+        says(&job(&["-n", "3"], &program, &["6"]).run(), 6, &["aborted the job with code 6"]);
+    }
 }

@@ -60,6 +60,34 @@ pub(crate) fn made(name: &str, compiler: &str, words: &[String]) -> String {
     program
 }
 
+/// Words for a compiler by which programs find the library of GASNet, sequential mode; says if it cannot
+/// be made.
+pub(crate) fn gasnet(test: &str) -> Option<Vec<String>> {
+    let target = std::env::current_exe().expect("a path");
+    let target = target.ancestors().nth(3).expect("the target directory").to_owned();
+    let out = target.join("mpi-programs/library");
+    let made = Command::new(testkit::repository().join("scripts/build-libs"))
+        .args(["--profile", "dev", "--out"])
+        .arg(&out)
+        .arg("seq")
+        .env("CARGO_TARGET_DIR", &target)
+        .output()
+        .expect("scripts/build-libs can be run");
+    if !made.status.success() {
+        let said = String::from_utf8_lossy(&made.stderr);
+        skip(test, said.lines().last().unwrap_or("scripts/build-libs fails"));
+        return None;
+    }
+    let out = out.display();
+    Some(vec![
+        "-DGASNET_SEQ".to_owned(),
+        format!("-I{out}/include"),
+        format!("-L{out}/lib"),
+        "-lgasnet-ibv-seq".to_owned(),
+        format!("-Wl,-rpath,{out}/lib"),
+    ])
+}
+
 /// The program went through, as one world of so many ranks; `shared` has how many ranks each host has.
 #[track_caller]
 pub(crate) fn passes(outcome: &Outcome, ranks: usize, shared: &[usize]) {
