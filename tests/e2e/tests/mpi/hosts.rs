@@ -2,7 +2,7 @@
 
 use testkit::{Bed, all_requested, binary};
 
-use crate::programs::{passes, passes_with, waits_in_vain};
+use crate::programs::{gasnet, made, passes, passes_with, waits_in_vain};
 use crate::{mpich, open_mpi};
 
 const HOSTS: &str = "n1 n2 n3 n4";
@@ -73,6 +73,23 @@ fn ranks_of_open_mpi_on_four_hosts_are_one_world() {
         }
         assert!(outcome.err().contains("rank 1 of 4"), "{}", outcome.err());
     }
+}
+
+/// GASNet over the software adapter, MPI over its own TCP.
+#[test]
+fn gasnet_and_mpi_work_together_on_four_hosts() {
+    let test = "GASNet and MPI on four hosts";
+    if open_mpi(test).is_none() {
+        return;
+    }
+    let Some(library) = gasnet(test) else { return };
+    let Some(bed) = Bed::up(test, HOSTS) else { return };
+    let program = made("hybrid", "mpicc.openmpi", &library);
+    let outcome = bed.run(&[], &["-n", "8", "--hosts", LIST, &program]);
+    if let Some(fault) = outcome.fault(0) {
+        panic!("{fault}\n{}", outcome.err());
+    }
+    assert!(outcome.out().contains("PASS 8\n"), "{}", outcome.out());
 }
 
 /// Keys and fences without any MPI: our own clients of both wires.

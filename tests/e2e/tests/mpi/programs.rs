@@ -63,6 +63,9 @@ pub(crate) fn made(name: &str, compiler: &str, words: &[String]) -> String {
 /// Words for a compiler by which programs find the library of GASNet, sequential mode; says if it cannot
 /// be made.
 pub(crate) fn gasnet(test: &str) -> Option<Vec<String>> {
+    // One at a time: both would write the same files.
+    static BUILDS: Mutex<()> = Mutex::new(());
+    let _turn = BUILDS.lock().expect("no test has failed in here");
     let target = std::env::current_exe().expect("a path");
     let target = target.ancestors().nth(3).expect("the target directory").to_owned();
     let out = target.join("mpi-programs/library");
