@@ -130,7 +130,7 @@ pub struct Container {
 
 impl Container {
     /// That of the command line, found on this host. `forwarded`: names of variables that the user wants
-    /// ranks to have. `records`: the option by which ranks record what they do.
+    /// ranks to have. `more`: an option by which ranks need another descriptor.
     ///
     /// # Errors
     /// [`ContainerError`].
@@ -139,7 +139,7 @@ impl Container {
         places: &Places,
         spawner: Spawner,
         forwarded: &[OsString],
-        records: Option<&'static str>,
+        more: Option<&'static str>,
     ) -> Result<Self, ContainerError> {
         if spawner != Spawner::Ssh {
             return Err(ContainerError::Spawner(spawner.name()));
@@ -147,7 +147,7 @@ impl Container {
         let (runtime, at) = known(words.all());
         let name = words.all().get(at).cloned().unwrap_or_default();
         let at = check(runtime, words.all(), at, &name)?;
-        if let (Some(_), Some(option)) = (runtime.socket, records) {
+        if let (Some(_), Some(option)) = (runtime.socket, more) {
             return Err(ContainerError::Descriptors(name, option));
         }
         let mut all: Vec<OsString> = words.all().iter().map(OsString::from).collect();
@@ -236,6 +236,7 @@ pub fn resolve(
         executable: words.first().map(PathBuf::from).unwrap_or_default(),
         argv: words.to_vec(),
         program: None,
+        mpi: None,
     };
     let mut command = match places.resolve(words, spawner) {
         Ok(command) => command,

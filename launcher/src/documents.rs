@@ -253,6 +253,29 @@ without ranks, / stands between hardware threads that have different ones, | bet
     socket 0: [0] [1] | [2] [3]
     socket 1: [4] [.] | [.] [.]
 
+# MPI PROGRAMS
+Ranks may be MPI programs, or use GASNet and MPI together. The agent of each host serves PMI-1 and
+PMI-2 to its ranks, which find it by PMI_FD, PMI_RANK and PMI_SIZE; PMI_ID, MPI_LOCALRANKID and
+MPI_LOCALNRANKS are set as Hydra sets them. So the ranks of MPICH, and of what is made from it, are
+one MPI job, on one host or on many, without mpiexec; the keys that they put travel over the
+connections between the agents. GASNet itself never uses PMI in such a job. What another process
+manager has said to the launcher (PMI_PORT, PMIX_RANK, OMPI_COMM_WORLD_RANK ...) does not reach the
+ranks.
+
+All ranks of the job are one MPI job, whatever they run: when some wait in MPI_Init for one that has
+ended, the job ends with a message that names both. MPI_Abort ends the job with its code. A rank that
+ends with status 0 after MPI_Init and without MPI_Finalize ends it with code 1. MPI_Comm_spawn and
+names published for other jobs are not served.
+
+Open MPI 2 to 4 speak PMI-1 through a library that is installed with the launcher, which their
+component for Flux opens: FLUX_PMI_LIBRARY_PATH and FLUX_JOB_ID are set for a program that names Open
+MPI, or with --pmi=openmpi, which is needed where a script or an interpreter hides it. Open MPI 5, and
+programs that use libpmix themselves, need a PMIx server, which is not offered: -spawner=mpi calls
+mpirun for them.
+
+--pmi=off serves nothing and lets each rank start alone. -t names the MPI that the program needs, as
+far as its file tells.
+
 # OTHER LAUNCHERS
 The spawners pmi and mpi call the launcher of a batch system or an MPI, and the ranks join its job
 through PMI-1, PMI-2, PMIx or MPI. Programs can also be started by such a launcher directly (srun

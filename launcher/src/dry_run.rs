@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use spawner_pmi::launch::Call;
-use supervisor::plan::{Binding, HostEntry, Part, Spread, StdinTo};
+use supervisor::plan::{Binding, HostEntry, Part, Pmi, Spread, StdinTo};
 
 use crate::job::Job;
 use supervisor::binding::ranges;
@@ -64,6 +64,7 @@ pub fn text(job: &Job) -> String {
     if let Some(container) = &job.container {
         facts.push(("container", words(&container.words)));
     }
+    facts.extend(mpi(job));
     facts.push(("directory", quoted(plan.directory.as_os_str())));
     match &job.process_manager {
         Some(call) => process_manager(job, call, &mut facts),
@@ -95,6 +96,27 @@ pub fn text(job: &Job) -> String {
         let _ = writeln!(text, "{:<12} host {host}, cpus {set}", format!("rank {rank}"));
     }
     text
+}
+
+/// The MPI that ranks need, and what it finds; nothing for jobs without one.
+fn mpi(job: &Job) -> Vec<(&'static str, String)> {
+    let mut facts: Vec<(&'static str, String)> = Vec::new();
+    let commands = std::iter::once(&job.command).chain(job.parts.iter().map(|part| &part.command));
+    for library in commands.filter_map(|command| command.mpi.as_ref()).map(|mpi| &mpi.library) {
+        let served = match job.plan.pmi {
+            _ if job.process_manager.is_some() => "whatever the other launcher serves",
+            Pmi::On => "PMI-1 and PMI-2 from the agent of each host",
+            Pmi::OpenMpi => {
+                "PMI-1 and PMI-2 from the agent of each host, and a library for Open MPI"
+            }
+            Pmi::Off => "no PMI: each rank is a job of its own",
+        };
+        let fact = ("mpi", format!("{library}, with {served}"));
+        if !facts.contains(&fact) {
+            facts.push(fact);
+        }
+    }
+    facts
 }
 
 /// Several programs: the ranks, files and words of each.

@@ -57,6 +57,12 @@ pub enum Failure {
     /// The defaults of the installation.
     #[error(transparent)]
     Defaults(#[from] settings::DefaultsError),
+    /// A client of PMIx: the library that it needs.
+    #[error(
+        "the program needs {0} and so a PMIx server, and gasnetrun_ibv serves PMI-1 and PMI-2 only: each rank would be \
+         a job of its own. Start it by another launcher with -spawner=mpi or -spawner=pmi, or say --pmi=off"
+    )]
+    Pmix(String),
     /// The launcher's working directory.
     #[error("cannot read the working directory: {0}; change to an existing directory")]
     WorkingDirectory(std::io::Error),

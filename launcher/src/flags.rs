@@ -14,7 +14,7 @@ use bootstrap::rank::MAX_RANKS;
 use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, CommandFactory, Parser, ValueEnum, ValueHint};
 use nix::sys::signal::Signal;
-use supervisor::plan::{Part, Spread, StageMode, StdinTo};
+use supervisor::plan::{Part, Pmi, Spread, StageMode, StdinTo};
 
 /// How the launcher shows that the job starts and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -183,6 +183,17 @@ pub struct Flags {
     /// OTHER LAUNCHERS of the manual says more.
     #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job options")]
     pub spawner: Option<OsString>,
+
+    /// Serve ranks that are MPI programs, by PMI: on, openmpi or off (default: on, openmpi for a
+    /// program of Open MPI)
+    ///
+    /// The ranks of an MPI program then are one MPI job, on one host or many, also those that use
+    /// GASNet as well. A rank that does not ask for it costs a descriptor. on serves MPICH and what is
+    /// made from it, openmpi Open MPI 4 too; it is needed where a script or an interpreter hides that.
+    /// With off each rank starts as an MPI job of its own. The section MPI PROGRAMS of the manual says
+    /// more.
+    #[arg(long, value_name = "on|openmpi|off", value_parser = pmi(), help_heading = "Job options")]
+    pub pmi: Option<Pmi>,
 
     /// Working directory of the ranks (default: the launcher's own); counts more than
     /// GASNET_SSH_REMOTE_PATH
@@ -490,6 +501,20 @@ pub(crate) fn stage_mode() -> impl TypedValueParser<Value = StageMode> {
     let mode = move |name: String| modes.into_iter().find(|(mode, _)| mode.name() == name);
     PossibleValuesParser::new(named)
         .map(move |name| mode(name).map_or(StageMode::Auto, |(mode, _)| mode))
+}
+
+/// `--pmi`.
+fn pmi() -> impl TypedValueParser<Value = Pmi> {
+    let values = [
+        PossibleValue::new("on").help("PMI-1 and PMI-2"),
+        PossibleValue::new("openmpi").help("The same, and what makes Open MPI speak PMI-1"),
+        PossibleValue::new("off").help("Nothing"),
+    ];
+    PossibleValuesParser::new(values).map(|name| match name.as_str() {
+        "on" => Pmi::On,
+        "openmpi" => Pmi::OpenMpi,
+        _ => Pmi::Off,
+    })
 }
 
 fn cpus(text: &str) -> Result<u32, String> {

@@ -10,7 +10,7 @@ use bootstrap::Rank;
 use bootstrap::trace::VARIABLE;
 use bootstrap::trace::far::KEY_VARIABLE;
 use spawner_pmi::launch::{Call, System};
-use supervisor::plan::{Binding, Checkpoint, JobPlan, Map, OutputPlan, Reach, StdinTo};
+use supervisor::plan::{Binding, Checkpoint, JobPlan, Map, OutputPlan, Pmi, Reach, StdinTo};
 
 use crate::attempts::Attempts;
 use crate::command_line::CommandLine;
@@ -21,6 +21,7 @@ use crate::environment::{self, Forwarded};
 use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::hosts::Chosen;
+use crate::mpi::Wire;
 use crate::parts::{self, Found};
 use crate::program::{Command, Places, check_directory};
 use crate::slurm::{self, StepNote};
@@ -126,8 +127,8 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     let command = find(&line.command)?;
     // What is in a container is not known.
     let quiet = checked.values.bool("GASNET_QUIET") || flags.container.is_some();
-    if line.parts.is_empty() && command.program.is_none() && !quiet {
-        warnings.push(plain_warning(&line.command, ranks));
+    if line.parts.is_empty() && !quiet {
+        warnings.extend(plain_warning(&command, flags, &line.command, ranks));
     }
     let level = flags.level();
     let forwarded = environment::forwarded(flags.asked(), environment);
@@ -139,10 +140,11 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     };
     let parts = parts::resolve(&line.parts, &places, find)?;
     for (part, found) in line.parts.iter().zip(&parts).filter(|_| !quiet) {
-        if found.command.program.is_none() {
-            warnings.push(plain_warning(&part.command, part.ranks));
-        }
+        warnings.extend(plain_warning(&found.command, flags, &part.command, part.ranks));
     }
+    let commands: Vec<_> =
+        std::iter::once(&command).chain(parts.iter().map(|part| &part.command)).collect();
+    let pmi = choose_pmi(&commands, flags, spawner, ranks)?;
     let has_ranks = spawner != Spawner::Ssh || chosen.map.hosts.iter().any(|host| host.here);
     let here_has = |rank| spawner != Spawner::Ssh || chosen.map.is_here(rank);
     let programs = parts::programs(&parts, here_has)?;
@@ -179,15 +181,18 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
         conduit_program: command.program.is_some()
             || parts.iter().any(|part| part.command.program.is_some()),
         foreign: false,
+        pmi,
         trace: None,
         verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
     };
     let names = parts.iter().flat_map(|part| part.env.iter().map(|(name, _)| name));
     let names: Vec<OsString> = forwarded.set.iter().chain(names).cloned().collect();
-    let container = flags
-        .container
-        .as_ref()
-        .map(|words| Container::of(words, &places, spawner, &names, flags.records()));
+    let more = flags.records().or_else(|| {
+        let asked = flags.pmi.is_some_and(|pmi| pmi != Pmi::Off);
+        asked.then_some("--pmi")
+    });
+    let container =
+        flags.container.as_ref().map(|words| Container::of(words, &places, spawner, &names, more));
     let (host_source, env_listed) = (chosen.source, !flags.asked().is_empty());
     let mut job = Job {
         plan,
@@ -241,6 +246,9 @@ fn put_wrappers(job: &mut Job) {
     if let Some(container) = &job.container {
         programs = container.around(programs);
         plan.container = Some(container.planned);
+        if container.planned.socket.is_some() {
+            plan.pmi = Pmi::Off;
+        }
     }
     if let ([only], true) = (programs.as_mut_slice(), plan.programs.is_empty()) {
         let only = std::mem::take(only);
@@ -300,13 +308,54 @@ fn put_engine(job: &mut Job, flags: &Flags, system: &System<'_>) -> Result<(), F
     Ok(())
 }
 
-fn plain_warning(words: &[OsString], ranks: u32) -> String {
+/// What is said of a plain program. One of an MPI that is served is what it should be.
+fn plain_warning(
+    command: &Command,
+    flags: &Flags,
+    words: &[OsString],
+    ranks: u32,
+) -> Option<String> {
+    let served = command.mpi.is_some() && flags.pmi != Some(Pmi::Off);
+    if command.program.is_some() || served {
+        return None;
+    }
     let program = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-    format!(
+    let alone = match &command.mpi {
+        Some(mpi) if ranks > 1 => {
+            format!(
+                ", each an MPI job of its own, as --pmi=off wants it (it needs {})",
+                mpi.library
+            )
+        }
+        _ => String::new(),
+    };
+    Some(format!(
         "{program} is a plain program (no GASNet program among the first words): starting {ranks} \
-         {}, with GASNETRUN_RANK and GASNETRUN_SIZE in their environment. GASNET_QUIET=1 silences this",
+         {}, with GASNETRUN_RANK and GASNETRUN_SIZE in their environment{alone}. GASNET_QUIET=1 silences this",
         if ranks == 1 { "copy" } else { "copies" }
-    )
+    ))
+}
+
+/// What ranks are served. Refuses a program that would start as so many jobs of one rank, unless that is
+/// what is asked for.
+fn choose_pmi(
+    commands: &[&Command],
+    flags: &Flags,
+    spawner: Spawner,
+    ranks: u32,
+) -> Result<Pmi, Failure> {
+    let needs = |wire| {
+        let mut all = commands.iter().filter_map(|command| command.mpi.as_ref());
+        all.find(|mpi| mpi.wire == wire)
+    };
+    let default = if needs(Wire::OpenMpi).is_some() { Pmi::OpenMpi } else { Pmi::On };
+    let pmi = flags.pmi.unwrap_or(default);
+    match needs(Wire::Pmix) {
+        Some(mpi) if spawner == Spawner::Ssh && ranks > 1 && pmi != Pmi::Off => {
+            Err(Failure::Pmix(mpi.library.clone()))
+        }
+        _ => Ok(pmi),
+    }
 }
 
 /// The directory of the ranks. When this host has none of them, the others look whether it is there.

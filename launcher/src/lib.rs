@@ -28,6 +28,7 @@ pub mod flags;
 pub mod hosts;
 pub mod ident;
 pub mod job;
+pub mod mpi;
 pub mod normalise;
 pub mod parts;
 pub mod process_manager;

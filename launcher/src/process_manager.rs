@@ -137,6 +137,7 @@ fn refuse(flags: &Flags, spawner: Spawner) -> Result<(), ProcessManagerError> {
         (flags.output_dir.is_some(), "--output-dir", "Use its own option for that in the template"),
         (flags.spares.is_some(), "--spares", "The other launcher chooses the hosts"),
         (flags.retry.is_some(), "--retry", "The other launcher does not say why it failed"),
+        (flags.pmi.is_some(), "--pmi", "That one serves PMI or not; leave the option out"),
         (flags.stall_timeout.is_some(), "--stall-timeout", "It needs our own agents"),
         (flags.start_timeout.is_some(), "--start-timeout", "--timeout bounds the whole job"),
         (

@@ -13,6 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::unistd::{AccessFlags, eaccess};
 
 use crate::ident::{self, Marks};
+use crate::mpi::{self, Mpi};
 use crate::spawner::Spawner;
 
 /// Words looked at for the GASNet program. Wrappers are short; a plain program may have thousands
@@ -65,6 +66,8 @@ pub struct Command {
     pub argv: Vec<OsString>,
     /// Index of the GASNet program in `argv`; `None` for a plain program.
     pub program: Option<usize>,
+    /// The MPI that it needs, or the first of its words that needs one.
+    pub mpi: Option<Mpi>,
 }
 
 impl Places {
@@ -118,7 +121,7 @@ impl Places {
     /// As [`Places::find`] for the first word; a GASNet program that does not fit.
     pub fn resolve(&self, words: &[OsString], spawner: Spawner) -> Result<Command, ProgramError> {
         let executable = self.find(words.first().map_or(OsStr::new(""), OsString::as_os_str))?;
-        let mut command = Command { executable, argv: words.to_vec(), program: None };
+        let mut command = Command { executable, argv: words.to_vec(), program: None, mpi: None };
         for (index, word) in words.iter().enumerate().take(WRAPPER_WORDS) {
             if index > 0 && word.as_bytes().first() == Some(&b'-') {
                 continue;
@@ -128,6 +131,7 @@ impl Places {
             // Execute permission does not imply read permission: such a file simply says nothing
             // about itself.
             let marks = ident::scan(&path, spawner).unwrap_or_default();
+            command.mpi = command.mpi.or_else(|| mpi::of(&path));
             if fits(&path, &marks, spawner)? {
                 command.argv[index] = path.into_os_string();
                 command.program = Some(index);

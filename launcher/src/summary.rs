@@ -103,6 +103,8 @@ fn headline(cause: &Cause, size: usize, program: Option<&str>) -> String {
             format!("{who} exited alone with code {code} while others went on; the job was ended")
         }
         (CauseKind::NoFini, _) => format!("{who} ended without finishing the job's exit; {ended}"),
+        (CauseKind::NoMpiFinalize, _) => format!("{who} ended without MPI_Finalize; {ended}"),
+        (CauseKind::Pmi, _) => format!("{who} cannot be an MPI program of this job; {ended}"),
         (CauseKind::Abort, _) => format!("{who} aborted the job with code {code}"),
         (CauseKind::CollectiveExit, _) => format!("all ranks exited together, with code {code}"),
         (CauseKind::LauncherSignal, _) => {
@@ -141,6 +143,12 @@ fn advice(cause: &Cause, level: u8, conduit_program: bool) -> Option<&'static st
         CauseKind::NoFini => {
             Some("let every rank leave through the conduit's exit, not through _exit or exec")
         }
+        CauseKind::NoMpiFinalize => {
+            Some("call MPI_Finalize on every rank before it ends, or MPI_Abort")
+        }
+        CauseKind::Pmi => Some(
+            "let all ranks of the job run one MPI program, or several that start together; --pmi=off lets each rank start alone",
+        ),
         CauseKind::NonCollectiveExit => {
             Some("a barrier before the end of main, if all ranks should end together")
         }

@@ -109,10 +109,24 @@ pub struct JobPlan {
     /// The program is another launcher, which starts the ranks: it gets neither our variables nor a
     /// socket.
     pub foreign: bool,
+    /// Whether ranks that are MPI programs are served.
+    pub pmi: Pmi,
     /// Where ranks leave traces and counters, if those are wanted.
     pub trace: Option<crate::trace::Memory>,
     /// Verbosity: 0 quiet, 1 life-cycle lines, 2 every frame and signal, on standard error.
     pub verbose: u8,
+}
+
+/// What ranks that are MPI programs are offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pmi {
+    /// Nothing: each would start as a job of its own.
+    #[default]
+    Off,
+    /// PMI-1 and PMI-2, over a descriptor of each rank.
+    On,
+    /// The same, and what makes Open MPI speak PMI-1.
+    OpenMpi,
 }
 
 /// One of several programs of a job.
@@ -217,6 +231,11 @@ impl JobPlan {
             env: Vec::new(),
             directory: None,
         }]
+    }
+
+    /// Whether ranks that are MPI programs are served.
+    pub(crate) fn offers_pmi(&self) -> bool {
+        self.pmi != Pmi::Off && !self.foreign
     }
 
     /// Indices of the programs that some of `ranks` run.

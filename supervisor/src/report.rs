@@ -52,6 +52,10 @@ pub enum CauseKind {
     NonCollectiveExit,
     /// A rank opened the bootstrap and ended without finishing it.
     NoFini,
+    /// A rank that is an MPI program ended with status 0 without `MPI_Finalize`.
+    NoMpiFinalize,
+    /// A rank sent what no PMI client sends, or waited by PMI for a rank that had ended.
+    Pmi,
     /// A rank asked to abort the job.
     Abort,
     /// The collective exit had a non-zero code.

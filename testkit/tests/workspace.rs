@@ -62,12 +62,13 @@ fn crates_import_only_what_the_architecture_allows() {
             "gasnetrun-ibv" => {
                 &["supervisor", "spawner-ssh", "spawner-mpi", "spawner-pmi", "bootstrap", "fabric"]
             }
-            "supervisor" => &["spawner-ssh", "bootstrap"],
+            "supervisor" => &["spawner-ssh", "spawner-pmi", "bootstrap"],
             "gasnetrun-ibv-ssh" => &["spawner-ssh"],
             "gasnet-ibv" => &["bootstrap", "fabric", "spawner-mpi"],
             "gasnet-ibv-c" => &["gasnet-ibv"],
             "spawner-mpi" => &["bootstrap", "spawner-pmi"],
             "spawner-pmi" => &["bootstrap"],
+            "gasnetrun-ibv-pmi" => &["spawner-pmi", "bootstrap"],
             _ => &[],
         }
     };

@@ -215,7 +215,11 @@ pub const REFUSED: &[Refused] = &[
         &[OpenMpi, Prun],
         "INT, TERM, HUP, QUIT, USR1, USR2, TSTP and CONT are always forwarded; leave it out",
     ),
-    row(&["--mpi"], &[Slurm], "ranks need no PMI when gasnetrun_ibv starts them; leave it out"),
+    row(
+        &["--mpi"],
+        &[Slurm],
+        "MPI programs are served PMI-1 and PMI-2 by themselves; --pmi=off serves nothing",
+    ),
     row(
         &[
             "-p",

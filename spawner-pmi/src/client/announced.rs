@@ -5,25 +5,7 @@ use bootstrap::service::{Error, Rank};
 use settings::Env;
 
 use super::process_manager::ProcessManagerError;
-
-/// Generation of the PMI wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PmiVersion {
-    /// Lines of words.
-    One,
-    /// Messages with their length in front.
-    Two,
-}
-
-impl PmiVersion {
-    /// For people.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::One => "PMI-1",
-            Self::Two => "PMI-2",
-        }
-    }
-}
+use crate::wire::PmiVersion;
 
 /// A server on an inherited descriptor (Hydra, `srun --mpi=pmi2`).
 #[derive(Clone, Debug, PartialEq, Eq)]

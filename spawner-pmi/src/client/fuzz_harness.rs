@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use settings::deadlines::bootstrap::PM_ANSWER;
 
-use super::announced::{Inherited, PmiVersion};
+use super::announced::Inherited;
 use super::pmi::Pmi;
 use super::process_manager::{ProcessManager, unwatched};
 use super::stream::Stream;
+use crate::wire::PmiVersion;
 use bootstrap::service::{Error, Rank};
 
 /// Most bytes of a dialogue; what is beyond them is not said.

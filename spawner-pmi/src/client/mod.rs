@@ -4,10 +4,11 @@
 //! * [`PMI`], [`PMIX`]: the providers.
 //! * [`process_manager`]: what all of them are made of, the one for MPI included.
 //! * [`shared_library`]: opens the libraries of others at run time.
+//! * [`c_interface`]: what the library with the C interface of PMI-1 is made of.
 //! * `fuzz_harness`: a rank against any server (feature `testing`).
 
 mod announced;
-mod fields;
+pub mod c_interface;
 #[cfg(feature = "testing")]
 pub mod fuzz_harness;
 mod pmi;
@@ -19,6 +20,8 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use announced::{PmiVersion, allows};
+pub use announced::allows;
 pub use pmi::PMI;
 pub use pmix::PMIX;
+
+pub use crate::wire::PmiVersion;

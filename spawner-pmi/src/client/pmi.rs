@@ -12,12 +12,13 @@ use nix::sys::socket::{MsgFlags, SockType, recv};
 use settings::Env;
 use settings::deadlines::bootstrap::{ANNOUNCE, CALL, PM_ANSWER, PM_LEAVE};
 
-use super::announced::{Inherited, PmiVersion, Server, pmi_server};
+use super::announced::{Inherited, Server, pmi_server};
 use super::process_manager::{
     Finalization, FinalizeCalls, Identity, JobInfo, ProcessManager, ProcessManagerBounds,
     ProcessManagerError, join, mapping, unwatched, value,
 };
 use super::stream::{Stream, dial};
+use crate::wire::{PROCESS_MAPPING, PmiVersion};
 use bootstrap::service::{Bootstrap, Error, HostId, Rank, send_best_effort};
 use bootstrap::sys::{self, ANNOUNCE_SLICE_MS, PeerSocket};
 use bootstrap::wait::{Wait, Watch};
@@ -161,7 +162,7 @@ impl Pmi {
     }
 
     /// The value of a key, `None` when there is no such key.
-    fn look_up(&mut self, key: &str) -> Result<Option<String>, Error> {
+    pub(super) fn look_up(&mut self, key: &str) -> Result<Option<String>, Error> {
         let job = &self.info.job;
         match self.stream.version {
             PmiVersion::One => {
@@ -178,6 +179,23 @@ impl Pmi {
                 self.find("kvs-get", &body, "kvs-get-response")
             }
         }
+    }
+
+    /// Number of this rank's program in the job (PMI-1).
+    pub(super) fn program(&mut self) -> Result<i64, Error> {
+        let during = "get_appnum";
+        let answer = self.stream.ask(during, "cmd=get_appnum", "appnum")?;
+        self.stream.integer(during, &answer, "appnum")
+    }
+
+    /// Takes leave at once (PMI-1).
+    pub(super) fn finalize(&mut self) -> Result<(), Error> {
+        self.stream.ask("finalize", "cmd=finalize", "finalize_ack").map(drop)
+    }
+
+    /// Asks the server to end the job.
+    pub(super) fn abort(&self, code: i32) {
+        PmiFinalize { fd: self.stream.number(), version: self.stream.version }.abort(code);
     }
 
     /// The `value` of an answer in PMI-2, `None` when nothing was found.
@@ -234,7 +252,7 @@ impl ProcessManager for Pmi {
     }
 
     fn host_map(&mut self) -> Result<Option<Vec<HostId>>, Error> {
-        let key = "PMI_process_mapping";
+        let key = PROCESS_MAPPING;
         let text = match self.stream.version {
             PmiVersion::One => self.look_up(key)?,
             // A server that does not know the attribute may answer with another one's value.

@@ -8,9 +8,8 @@ use nix::sys::socket::{MsgFlags, recv, send};
 use settings::deadlines::Deadline;
 use settings::deadlines::bootstrap::PM_WATCH;
 
-use super::announced::PmiVersion;
-use super::fields::{self, Fields, MAX_MESSAGE};
 use super::process_manager::{ProcessManagerError, unwatched};
+use crate::wire::{self, Fields, MAX_MESSAGE, PmiVersion};
 use bootstrap::service::Error;
 use bootstrap::sys::{self, PeerSocket};
 use bootstrap::wait::{Wait, Watch};
@@ -50,10 +49,7 @@ impl Stream {
         expected: &str,
         watch: &mut Watch<'_>,
     ) -> Result<Fields, Error> {
-        let message = match self.version {
-            PmiVersion::One => format!("{body}\n"),
-            PmiVersion::Two => fields::frame(body),
-        };
+        let message = self.version.message(body);
         self.send(message.as_bytes(), &self.wait(wait.during()))?;
         self.receive(wait, expected, watch)
     }
@@ -77,11 +73,12 @@ impl Stream {
         expected: &str,
         watch: &mut Watch<'_>,
     ) -> Result<Fields, Error> {
-        let (text, separator) = match self.version {
-            PmiVersion::One => (self.line(wait, watch)?, ' '),
-            PmiVersion::Two => (self.frame(wait, watch)?, ';'),
+        let text = match self.version {
+            PmiVersion::One => self.line(wait, watch)?,
+            PmiVersion::Two => self.frame(wait, watch)?,
         };
-        let fields = Fields::parse(&text, separator).and_then(|f| f.expect(expected).map(|()| f));
+        let fields = Fields::parse(&text, self.version.separator())
+            .and_then(|f| f.expect(expected).map(|()| f));
         fields.map_err(|problem| self.nonsense(wait.during(), problem, &text))
     }
 
@@ -230,7 +227,7 @@ impl Stream {
             }
             self.fill(wait, watch)?;
         };
-        let length = fields::frame_length(&columns).map_err(|problem| {
+        let length = wire::frame_length(&columns).map_err(|problem| {
             let seen = String::from_utf8_lossy(&self.buffer).into_owned();
             self.nonsense(wait.during(), problem, &seen)
         })?;

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use server::{Fault, Flavour, Habits, Server};
 
-use super::announced::{Inherited, PmiVersion};
+use super::announced::Inherited;
 use super::pmi::over;
 use super::process_manager::{Identity, ProcessManagerBounds};
+use crate::wire::PmiVersion;
 use bootstrap::conformance;
 use bootstrap::service::{Bootstrap, Error, Rank};
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::{End, HostEntry, Ssh};
 
 pub use options::GLOBAL_KNOWN_HOSTS;
-pub use plugin::{CODE_FAILED, CODE_PROGRAM, Run, VERSION, Version};
+pub use plugin::{CODE_FAILED, CODE_PROGRAM, Run, VERSION, Version, candidates};
 pub use settings::{AgentAt, Algorithms, Family, Settings, Strict, Wanted};
 
 /// Value of `GASNET_SSH_CMD`.

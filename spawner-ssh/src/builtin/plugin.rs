@@ -32,12 +32,13 @@ pub(super) struct Plugin {
     _library: Library,
 }
 
-/// Files in which it may be: beside the `program`, as it is built, and where `scripts/install` puts
-/// it. No other place is searched.
-fn candidates(program: &Path) -> Vec<PathBuf> {
+/// Files in which a library of ours may be: beside the `program`, as it is built, and where
+/// `scripts/install` puts it. No other place is searched.
+#[must_use]
+pub fn candidates(program: &Path, file: &str) -> Vec<PathBuf> {
     let beside = program.parent();
     let installed = beside.and_then(Path::parent).map(|prefix| prefix.join("lib/gasnetrun_ibv"));
-    beside.into_iter().map(Path::to_owned).chain(installed).map(|path| path.join(FILE)).collect()
+    beside.into_iter().map(Path::to_owned).chain(installed).map(|path| path.join(file)).collect()
 }
 
 /// Opens the library when it is asked for first.
@@ -49,7 +50,7 @@ pub(super) fn open() -> Result<&'static Plugin, String> {
 fn find() -> Result<Plugin, String> {
     let program = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
     let mut tried = Vec::new();
-    for path in candidates(&program) {
+    for path in candidates(&program, FILE) {
         let opened = if path.is_file() {
             Plugin::open(&path)
         } else {
@@ -98,13 +99,13 @@ mod tests {
 
     #[test]
     fn where_the_client_is_looked_for() {
-        let names: Vec<String> = candidates(Path::new("/opt/x/bin/gasnetrun_ibv"))
+        let names: Vec<String> = candidates(Path::new("/opt/x/bin/gasnetrun_ibv"), FILE)
             .iter()
             .map(|path| path.display().to_string())
             .collect();
         let installed = format!("/opt/x/lib/gasnetrun_ibv/{FILE}");
         assert_eq!(names, [format!("/opt/x/bin/{FILE}"), installed]);
-        assert!(candidates(Path::new("")).is_empty());
+        assert!(candidates(Path::new(""), FILE).is_empty());
     }
 
     #[test]

@@ -180,6 +180,9 @@ impl<'a> Control<'a> {
         clocks: Vec<ClockSample>,
     ) -> Result<(), OsError> {
         self.tell_progress(true);
+        if let Some(text) = self.record.strangers().filter(|_| self.machine.exit_code() == 0) {
+            self.output.message(text);
+        }
         let mut exit_code = self.machine.exit_code();
         let mut checkpointed = false;
         if exit_code == 0 && self.output.lost {

@@ -13,6 +13,7 @@ use super::bootstrap_server::BootstrapServer;
 use super::capture::{Capture, Outlet};
 use super::input::{self, Readers};
 use super::machine::{CODE_LAUNCH, Command, RankEvent, ending};
+use super::pmi_server::PmiServer;
 use super::processes;
 use super::record::epoch_now;
 use super::spawn::{SPAWN_BATCH, SpawnError, Spawner, Started};
@@ -68,6 +69,8 @@ pub(crate) struct LocalRanks<'a> {
     own_input: bool,
     spawner: Option<Spawner<'a>>,
     pub(crate) boot: BootstrapServer,
+    /// Serves ranks that are MPI programs, unless that is not wanted.
+    pub(crate) pmi: Option<PmiServer>,
     pub(crate) capture: Capture,
     pub(crate) readers: Readers,
     /// Local rank of each running process.
@@ -90,6 +93,7 @@ impl<'a> LocalRanks<'a> {
             plan,
             own_input,
             spawner: None,
+            pmi: PmiServer::of(plan, &boot.poller, &boot.share, &[], false),
             capture: Capture::new(&boot.poller),
             readers: Readers::new(&boot.poller),
             boot,
@@ -180,6 +184,10 @@ impl<'a> LocalRanks<'a> {
         self.staying[local as usize] = true;
         self.boot.events.push(RankEvent::Started { rank, pid: started.pid, at: epoch_now() });
         let served = self.boot.adopt(started.pid, started.socket);
+        let served = served.and_then(|()| match (&mut self.pmi, started.pmi) {
+            (Some(pmi), Some(socket)) => pmi.adopt(local, socket),
+            _ => Ok(()),
+        });
         let adopted =
             served.and_then(|()| self.capture.adopt(rank, started.stdout, started.stderr));
         if let Err(error) = adopted {
@@ -211,7 +219,20 @@ impl<'a> LocalRanks<'a> {
                     self.hear(from);
                 }
             }
+            Token::Pmi(local) => {
+                if let Some(pmi) = &mut self.pmi {
+                    pmi.serve(local, ready);
+                }
+                self.take_pmi_events();
+            }
             _ => {}
+        }
+    }
+
+    /// What ranks that are MPI programs did comes among all that ranks did.
+    pub(crate) fn take_pmi_events(&mut self) {
+        if let Some(pmi) = &mut self.pmi {
+            self.boot.events.append(&mut pmi.events);
         }
     }
 
@@ -247,8 +268,16 @@ impl<'a> LocalRanks<'a> {
         self.boot.drain(local);
         self.hear(from);
         self.staying[local as usize] = false;
+        if let Some(pmi) = &mut self.pmi {
+            pmi.drain(local);
+        }
+        self.take_pmi_events();
         let rank = self.boot.share.rank(local);
         self.boot.events.push(RankEvent::Ended { rank, end, at: epoch_now() });
+        if let Some(pmi) = &mut self.pmi {
+            pmi.ended(local);
+        }
+        self.take_pmi_events();
     }
 
     /// Carries out what was decided, here or by the root; what is asked is for the owner to answer.

@@ -18,6 +18,8 @@
 //!   non-collective: exit decision with the largest announced code, SIGQUIT to ranks that have not
 //!   seen it, TERM when the exit bound is over. With code 0 nothing of this happens before the exit
 //!   bound: nobody failed, and the ranks that stay may be at work on the last result.
+//! * A rank that speaks PMI must finalize it before it ends with status 0, as one that said `Hello`
+//!   must say its farewell.
 //! * A signal to the launcher is forwarded. Ranks that leave in good order with code 0 afterwards
 //!   make a good job; a code of their own becomes the job's; ranks that end *by* the signal make it
 //!   128 + signal. A second ending signal kills.
@@ -57,6 +59,12 @@ pub(crate) enum RankEvent {
     Fini { rank: u32, code: i32 },
     /// It wants the job to end.
     Abort { rank: u32, code: i32 },
+    /// It has begun to speak PMI, as MPI programs do.
+    PmiInit { rank: u32 },
+    /// It has finalized that.
+    PmiFinalize { rank: u32 },
+    /// It sent what no PMI client sends, or waits by PMI for a rank that has ended.
+    PmiBroken { rank: u32, text: String },
     /// It broke the protocol of the bootstrap.
     Protocol { rank: u32, text: String },
     /// Its process has ended.
@@ -72,6 +80,9 @@ impl RankEvent {
             | Self::Exiting { rank, .. }
             | Self::Fini { rank, .. }
             | Self::Abort { rank, .. }
+            | Self::PmiInit { rank }
+            | Self::PmiFinalize { rank }
+            | Self::PmiBroken { rank, .. }
             | Self::Protocol { rank, .. }
             | Self::Ended { rank, .. } => Some(rank),
         }
@@ -265,6 +276,15 @@ impl Machine {
                 let code = status(code.cast_unsigned());
                 self.fail(Cause::new(CauseKind::Abort, Some(rank), code));
             }
+            RankEvent::PmiInit { rank } => {
+                self.members.change(rank, |member| member.in_pmi = true);
+            }
+            RankEvent::PmiFinalize { rank } => {
+                self.members.change(rank, |member| member.in_pmi = false);
+            }
+            RankEvent::PmiBroken { rank, .. } => {
+                self.fail(Cause::new(CauseKind::Pmi, Some(rank), CODE_LAUNCH));
+            }
             RankEvent::Protocol { rank, .. } => {
                 self.fail(Cause::new(CauseKind::Protocol, Some(rank), CODE_LAUNCH));
             }
@@ -341,6 +361,7 @@ impl Machine {
                     return self.decide_non_collective();
                 }
                 _ if code != 0 => Cause::new(CauseKind::ExitCode, Some(rank), code),
+                _ if member.in_pmi => Cause::new(CauseKind::NoMpiFinalize, Some(rank), 1),
                 _ if self.members.counts().hello > 0 => {
                     Cause::new(CauseKind::NoFini, Some(rank), 1)
                 }
@@ -399,7 +420,7 @@ impl Machine {
                     CauseKind::NonCollectiveExit | CauseKind::CollectiveExit,
                     Some(ExitPath::Signal),
                 ) if fresh => by_signal,
-                (CauseKind::NoFini, _) if fresh => by_signal,
+                (CauseKind::NoFini | CauseKind::NoMpiFinalize, _) if fresh => by_signal,
                 (
                     CauseKind::ExitCode | CauseKind::NonCollectiveExit | CauseKind::CollectiveExit,
                     _,

@@ -553,6 +553,32 @@ fn an_exit_with_code_0_does_not_hide_a_lost_host_or_a_rank_that_stays() {
     assert_eq!(machine.exit_code(), CODE_LAUNCH);
 }
 
+/// An MPI program may end with status 0 before it has begun to speak PMI, and after it has finalized.
+#[test]
+fn an_mpi_program_must_finalize() {
+    let ended = |rank| Event::Rank(RankEvent::Ended { rank, end: End::Code(0), at: 0.0 });
+    let [init, finalize]: [fn(u32) -> Event; 2] = [
+        |rank| Event::Rank(RankEvent::PmiInit { rank }),
+        |rank| Event::Rank(RankEvent::PmiFinalize { rank }),
+    ];
+    let cause = |events: &[Event]| {
+        let mut machine = Machine::new(2, Rules { exit_bound: EXIT_BOUND, timeout_at: None });
+        for event in [started(0), started(1)].iter().chain(events) {
+            machine.handle(0, event.clone(), &mut Vec::new());
+        }
+        machine.cause().map(|cause| (cause.kind, cause.rank, cause.code))
+    };
+    assert_eq!(cause(&[ended(1), init(0), finalize(0), ended(0)]), None);
+    let left = Some((CauseKind::NoMpiFinalize, Some(1), 1));
+    assert_eq!(cause(&[init(0), init(1), finalize(0), ended(1)]), left);
+    let broken = Event::Rank(RankEvent::PmiBroken { rank: 0, text: String::new() });
+    let broken = cause(&[init(0), broken, ended(1)]);
+    assert_eq!(broken, Some((CauseKind::Pmi, Some(0), CODE_LAUNCH)));
+    // Who said its farewell to the bootstrap need not finalize.
+    let fini = Event::Rank(RankEvent::Fini { rank: 1, code: 0 });
+    assert_eq!(cause(&[hello(0), hello(1), init(1), fini, ended(1)]), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 

@@ -10,7 +10,7 @@ use settings::log;
 use super::machine::{CODE_LAUNCH, CODE_TIMEOUT, RankEvent};
 use super::sys::signal_name;
 use crate::event_loop::Sender;
-use crate::plan::JobPlan;
+use crate::plan::{JobPlan, Pmi};
 use crate::report::{Cause, CauseKind, End, JobReport, Phases, RankRecord};
 
 pub(crate) fn epoch_now() -> f64 {
@@ -24,6 +24,8 @@ pub(crate) struct Record<'a> {
     /// Ranks started, that opened the bootstrap, that ended.
     pub(crate) counts: [u32; 3],
     pub(crate) phases: Phases,
+    /// A rank has begun to speak PMI.
+    in_pmi: bool,
     start_error: Option<String>,
     protocol_error: Option<String>,
     /// Name of the first host that was lost, and what was seen.
@@ -45,6 +47,7 @@ impl<'a> Record<'a> {
             ranks: (0..plan.size).map(blank).collect(),
             counts: [0; 3],
             phases: Phases::default(),
+            in_pmi: false,
             start_error: None,
             protocol_error: None,
             host_lost: None,
@@ -74,10 +77,11 @@ impl<'a> Record<'a> {
                     self.phases.hello.get_or_insert(elapsed);
                 }
             }
+            (RankEvent::PmiInit { .. }, _) => self.in_pmi = true,
             (RankEvent::StartFailed { text, .. }, _) => {
                 self.start_error.get_or_insert_with(|| text.clone());
             }
-            (RankEvent::Protocol { text, .. }, _) => {
+            (RankEvent::Protocol { text, .. } | RankEvent::PmiBroken { text, .. }, _) => {
                 self.protocol_error.get_or_insert_with(|| text.clone());
             }
             _ => {}
@@ -86,6 +90,15 @@ impl<'a> Record<'a> {
 
     pub(crate) fn is_running(&self, rank: u32) -> bool {
         self.ranks.get(rank as usize).is_some_and(|r| r.pid.is_some() && r.end.is_none())
+    }
+
+    /// What is to be said of ranks of Open MPI that have never asked for each other.
+    pub(crate) fn strangers(&self) -> Option<&'static str> {
+        let apart = self.plan.pmi == Pmi::OpenMpi && self.plan.size > 1 && !self.in_pmi;
+        apart.then_some(
+            "no rank has asked for the others by PMI: if they called MPI_Init, each was an MPI job of its own (Open MPI 5 \
+             needs PMIx: -spawner=mpi starts it by mpirun)",
+        )
     }
 
     /// The program is one of GASNet.
@@ -121,6 +134,13 @@ impl<'a> Record<'a> {
             CauseKind::NoFini => format!(
                 "rank {rank} ended before it opened the bootstrap, which other ranks have open"
             ),
+            CauseKind::NoMpiFinalize => {
+                format!("rank {rank} ended with status 0 after MPI_Init and without MPI_Finalize")
+            }
+            CauseKind::Pmi => {
+                let how = self.protocol_error.as_deref().unwrap_or("unknown");
+                format!("rank {rank}, {how}")
+            }
             CauseKind::Abort => format!("rank {rank} aborted the job with code {code}"),
             CauseKind::CollectiveExit if record.is_some_and(|r| r.killed_by_launcher) => format!(
                 "the collective exit with code {code} did not complete within {} s (GASNET_EXITTIMEOUT)",

@@ -20,8 +20,9 @@ use super::host_ranks::HostRanks;
 use super::input;
 use super::limits::{self, Short};
 use super::machine::CODE_LAUNCH;
+use super::pmi_server;
 use super::sys::{self, Child, Failure, Image, Step};
-use crate::plan::{JobPlan, Program};
+use crate::plan::{JobPlan, Pmi, Program};
 
 /// Ranks started at the same time, between two rounds of the event loop.
 pub(super) const SPAWN_BATCH: u32 = 16;
@@ -42,6 +43,8 @@ pub(super) struct Started {
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
     pub(super) socket: OwnedFd,
+    /// Its connection to the PMI server, where there is one.
+    pub(super) pmi: Option<OwnedFd>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +59,10 @@ pub(super) enum SpawnError {
     Cpu { rank: u32, cpu: usize },
     #[error(transparent)]
     Limit(Short),
+    #[error(
+        "cannot serve ranks of Open MPI: {0}; install gasnetrun_ibv on every host (scripts/install), or start the job with -spawner=mpi"
+    )]
+    OpenMpi(String),
 }
 
 fn hint(source: &io::Error) -> &'static str {
@@ -85,6 +92,8 @@ pub(super) struct Spawner<'a> {
     /// Number of the agent's socket in every rank: that of the file, which nobody else has, unless a
     /// container asks for another.
     socket: RawFd,
+    /// An empty file, whose number is that of the connection to the PMI server; none: there is none.
+    pmi: Option<File>,
     mask: SigSet,
     limit: Option<(rlim_t, rlim_t)>,
 }
@@ -95,8 +104,7 @@ struct ProgramImage {
     file: PathBuf,
     /// Where they start.
     directory: PathBuf,
-    /// Where the two variables of a rank stand in the environment.
-    own_at: Option<[usize; 2]>,
+    own_at: OwnAt,
 }
 
 impl ProgramImage {
@@ -104,7 +112,7 @@ impl ProgramImage {
         plan: &JobPlan,
         program: Program,
         share: &HostRanks,
-        socket: RawFd,
+        [socket, pmi]: [Option<RawFd>; 2],
     ) -> Result<Self, SpawnError> {
         let env = program.environment(&plan.env);
         let file = text(|| "the program's path".into(), program.file.as_bytes().to_vec())?;
@@ -112,7 +120,7 @@ impl ProgramImage {
         let words =
             words.map(|(i, word)| text(|| format!("argument {i}"), word.as_bytes().to_vec()));
         let words = words.collect::<Result<Vec<_>, _>>()?;
-        let (env, own_at) = environment(plan, &env, share, socket)?;
+        let (env, own_at) = environment(plan, &env, share, [socket, pmi])?;
         let directory = program.directory.map_or_else(|| plan.directory.clone(), PathBuf::from);
         Ok(Self {
             image: Image::new(file, words, env),
@@ -133,7 +141,8 @@ struct Prepared {
     env: Vec<(usize, CString)>,
     cpus: Option<CpuSet>,
     streams: [RawFd; 3],
-    socket_end: RawFd,
+    /// Its sockets, each with the number under which it sees that.
+    sockets: Vec<(RawFd, RawFd)>,
     /// The rank's ends, held until it has them.
     theirs: Vec<OwnedFd>,
 }
@@ -147,50 +156,80 @@ fn assignment(name: &OsStr, value: &OsStr) -> Result<CString, SpawnError> {
     text(|| format!("environment variable {}", name.to_string_lossy()), bytes)
 }
 
-const PER_RANK: [&str; 2] = ["GASNETRUN_RANK", "GASNETRUN_LOCAL_RANK"];
+/// What differs between the ranks of a host.
+#[derive(Clone, Copy, Debug)]
+enum Own {
+    Rank(&'static str),
+    Local(&'static str),
+}
 
-/// The environment of the ranks; where the two variables that differ between them stand. Another
-/// launcher gets none of them.
+/// Where variables that differ from rank to rank stand in the environment.
+type OwnAt = Vec<(usize, Own)>;
+
+/// The environment of the ranks, where the agent's socket and the connection to its PMI server have
+/// these numbers, and where the variables that differ between them stand. Another launcher gets none of
+/// them.
 fn environment(
     plan: &JobPlan,
     variables: &[(OsString, OsString)],
     share: &HostRanks,
-    socket: RawFd,
-) -> Result<(Vec<CString>, Option<[usize; 2]>), SpawnError> {
+    [socket, pmi]: [Option<RawFd>; 2],
+) -> Result<(Vec<CString>, OwnAt), SpawnError> {
     let [size, local_size, host] =
         [share.size(), share.count(), share.host.0].map(|n| n.to_string());
-    let socket = socket.to_string();
-    let own: [(&str, &str); 7] = [
+    let number = |fd: Option<RawFd>| fd.map(|fd| fd.to_string());
+    let [socket, pmi] = [number(socket), number(pmi)];
+    let mut own: Vec<(&str, &str)> = vec![
         ("GASNETRUN_SIZE", &size),
         ("GASNETRUN_LOCAL_SIZE", &local_size),
         ("GASNETRUN_HOST", &host),
         ("GASNETRUN_JOB", &plan.job_id),
-        ("GASNETRUN_AGENT_FD", &socket),
-        (PER_RANK[0], "0"),
-        (PER_RANK[1], "0"),
     ];
-    let is_own = |name: &OsString| own.iter().any(|(ours, _)| name == ours);
-    let mut env = Vec::with_capacity(variables.len() + own.len());
-    for (name, value) in variables.iter().filter(|(name, _)| !is_own(name)) {
+    own.extend(socket.as_deref().map(|socket| ("GASNETRUN_AGENT_FD", socket)));
+    let mut each = vec![Own::Rank("GASNETRUN_RANK"), Own::Local("GASNETRUN_LOCAL_RANK")];
+    if let Some(pmi) = &pmi {
+        own.extend([
+            ("PMI_FD", pmi.as_str()),
+            ("PMI_SIZE", &size),
+            ("MPI_LOCALNRANKS", &local_size),
+        ]);
+        each.extend([Own::Rank("PMI_RANK"), Own::Rank("PMI_ID"), Own::Local("MPI_LOCALRANKID")]);
+    }
+    let is_own = |name: &OsStr| {
+        let each = each.iter().any(|(Own::Rank(ours) | Own::Local(ours))| name == *ours);
+        each || own.iter().any(|(ours, _)| name == *ours)
+    };
+    let is_stale = |name: &OsStr| pmi.is_some() && pmi_server::is_of_another_server(name);
+    let mut env = Vec::with_capacity(variables.len() + own.len() + each.len());
+    let kept = |(name, _): &&(OsString, OsString)| !is_own(name) && !is_stale(name);
+    for (name, value) in variables.iter().filter(kept) {
         env.push(assignment(name, value)?);
     }
     if plan.foreign {
-        return Ok((env, None));
+        return Ok((env, Vec::new()));
     }
     if let Some(trace) = &plan.trace {
         let refused = |source| SpawnError::Channel { rank: 0, operation: "share memory", source };
         let place = trace.hand_on().map_err(refused)?;
         env.push(assignment(OsStr::new(bootstrap::trace::VARIABLE), OsStr::new(&place))?);
     }
-    for (name, value) in own {
+    if plan.pmi == Pmi::OpenMpi && pmi.is_some() {
+        for (name, value) in pmi_server::for_open_mpi(&plan.job_id).map_err(SpawnError::OpenMpi)? {
+            env.push(assignment(OsStr::new(name), &value)?);
+        }
+    }
+    for (name, value) in &own {
         env.push(assignment(OsStr::new(name), OsStr::new(value))?);
     }
-    let at = [env.len() - 2, env.len() - 1];
-    Ok((env, Some(at)))
+    let at = each.iter().enumerate().map(|(index, own)| (env.len() + index, *own)).collect();
+    for Own::Rank(name) | Own::Local(name) in &each {
+        env.push(assignment(OsStr::new(name), OsStr::new("0"))?);
+    }
+    Ok((env, at))
 }
 
 /// Descriptors that the agent needs for `ranks`, of which it starts [`SPAWN_BATCH`] at a time:
-/// its ends of two pipes and a socket, theirs as well until they run, both ends of the pipes of
+/// its ends of two pipes and a socket, or two, theirs as well until they run, both ends of the pipes of
 /// those whose input is one, and the files of `output`.
 fn descriptors(plan: &JobPlan, share: &HostRanks, own_input: bool) -> u64 {
     let ranks = u64::from(share.count());
@@ -198,7 +237,7 @@ fn descriptors(plan: &JobPlan, share: &HostRanks, own_input: bool) -> u64 {
     let pipe = |rank: &Rank| input::for_rank(plan, rank.0, own_input) == Input::Pipe;
     let fed = share.ranks.iter().filter(|rank| pipe(rank)).count() as u64;
     let files = if plan.output.directory.is_some() { 2 * ranks } else { 0 };
-    3 * (ranks + starting) + fed + fed.min(starting) + files
+    (3 + u64::from(plan.offers_pmi())) * (ranks + starting) + fed + fed.min(starting) + files
 }
 
 impl<'a> Spawner<'a> {
@@ -213,16 +252,21 @@ impl<'a> Spawner<'a> {
         let refused = |operation| move |source| SpawnError::Channel { rank: 0, operation, source };
         let empty = File::open("/dev/null").map_err(refused("open /dev/null"))?;
         sys::close_on_exec_from(3).map_err(refused("mark descriptors close-on-exec"))?;
-        let wanted = plan.container.and_then(|container| container.socket);
-        let socket = wanted.unwrap_or_else(|| empty.as_raw_fd());
-        let programs = plan.all_programs().into_iter();
-        let images = programs.map(|program| ProgramImage::new(plan, program, share, socket));
-        let images = images.collect::<Result<Vec<_>, _>>()?;
         let count = share.count();
         limits::processes(count).map_err(SpawnError::Limit)?;
         let limit = limits::make_room(count, descriptors(plan, share, own_input))
             .map_err(SpawnError::Limit)?;
-        Ok(Self { plan, share: share.clone(), images, empty, socket, mask, limit })
+        let pmi = plan
+            .offers_pmi()
+            .then(|| empty.try_clone().map_err(refused("open /dev/null")))
+            .transpose()?;
+        let wanted = plan.container.and_then(|container| container.socket);
+        let socket = wanted.unwrap_or_else(|| empty.as_raw_fd());
+        let numbers = [Some(socket), pmi.as_ref().map(AsRawFd::as_raw_fd)];
+        let programs = plan.all_programs().into_iter();
+        let images = programs.map(|program| ProgramImage::new(plan, program, share, numbers));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { plan, share: share.clone(), images, empty, socket, pmi, mask, limit })
     }
 
     /// Starts the local ranks from `first` on at the same time, one per input. One result each, up
@@ -264,7 +308,7 @@ impl<'a> Spawner<'a> {
         let children = made.iter().map(|prepared| Child {
             env: &prepared.env,
             streams: prepared.streams,
-            socket: Some((prepared.socket_end, self.socket)),
+            sockets: &prepared.sockets,
             cpus: prepared.cpus,
             limit: self.limit,
             mask: &self.mask,
@@ -316,26 +360,36 @@ impl<'a> Spawner<'a> {
             (None, _) => self.empty.as_raw_fd(),
         };
         let streams = [input, out.as_raw_fd(), err.as_raw_fd()];
-        let own = |at, name: &str, value: u32| {
-            let value = value.to_string();
-            Ok((at, assignment(OsStr::new(name), OsStr::new(&value))?))
+        let own = |(at, own): &(usize, Own)| {
+            let (name, value) = match *own {
+                Own::Rank(name) => (name, rank),
+                Own::Local(name) => (name, local),
+            };
+            Ok((*at, assignment(OsStr::new(name), OsStr::new(&value.to_string()))?))
         };
         let program = Program::index_of(&self.plan.programs, rank);
-        let env = match self.images.get(program).and_then(|own| own.own_at) {
-            Some([rank_at, local_at]) => {
-                vec![own(rank_at, PER_RANK[0], rank)?, own(local_at, PER_RANK[1], local)?]
-            }
-            None => Vec::new(),
-        };
+        let own_at = self.images.get(program).map(|own| own.own_at.as_slice()).unwrap_or_default();
+        let env = own_at.iter().map(own).collect::<Result<Vec<_>, SpawnError>>()?;
         // In place of a socket another launcher gets a descriptor that closes when it is executed.
         let socket_end = match self.plan.foreign {
             true => self.empty.as_raw_fd(),
             false => rank_socket.as_raw_fd(),
         };
-        let theirs =
-            [Some(out), Some(err), Some(rank_socket), source].into_iter().flatten().collect();
-        let started = Started { pid: 0, stdin, stdout, stderr, socket };
-        Ok(Prepared { local, program, started, env, cpus, streams, socket_end, theirs })
+        let mut sockets = vec![(socket_end, self.socket)];
+        let (pmi, pmi_socket) = match &self.pmi {
+            Some(number) => {
+                let (ours, theirs) =
+                    socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
+                        .map_err(refused("make a socket"))?;
+                sockets.push((theirs.as_raw_fd(), number.as_raw_fd()));
+                (Some(ours), Some(theirs))
+            }
+            None => (None, None),
+        };
+        let theirs = [Some(out), Some(err), Some(rank_socket), pmi_socket, source];
+        let theirs = theirs.into_iter().flatten().collect();
+        let started = Started { pid: 0, stdin, stdout, stderr, socket, pmi };
+        Ok(Prepared { local, program, started, env, cpus, streams, sockets, theirs })
     }
 
     /// The failure in words: what failed, what was seen, what to try.

@@ -186,8 +186,8 @@ pub(crate) struct Child<'a> {
     /// Strings in place of those of the image, with their positions.
     pub(crate) env: &'a [(usize, CString)],
     pub(crate) streams: [RawFd; 3],
-    /// Its socket, and the number under which it sees that.
-    pub(crate) socket: Option<(RawFd, RawFd)>,
+    /// Its sockets, each with the number under which it sees that.
+    pub(crate) sockets: &'a [(RawFd, RawFd)],
     pub(crate) cpus: Option<CpuSet>,
     /// Descriptor limits to restore, soft and hard.
     pub(crate) limit: Option<(rlim_t, rlim_t)>,
@@ -269,7 +269,7 @@ pub(crate) fn launch_helpers(helpers: &mut [(Image, [RawFd; 3])]) -> Vec<Result<
     let child = |streams: &[RawFd; 3]| Child {
         env: &[],
         streams: *streams,
-        socket: None,
+        sockets: &[],
         cpus: None,
         limit: None,
         mask: &mask,
@@ -401,7 +401,7 @@ fn prepare(shared: &Shared<'_>) -> Result<(), Failure> {
         // SAFETY: descriptors only.
         Errno::result(unsafe { libc::dup2(from, to) }).map_err(at(Step::Streams))?;
     }
-    if let Some((socket, target)) = child.socket {
+    for &(socket, target) in child.sockets {
         // SAFETY: descriptors only. Where the numbers differ the copy is not close-on-exec; another
         // launcher, which gets no socket, has equal ones, and they close.
         Errno::result(unsafe { libc::dup2(socket, target) }).map_err(at(Step::Socket))?;

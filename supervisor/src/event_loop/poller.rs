@@ -25,6 +25,8 @@ pub(crate) enum Token {
     Sink(u8),
     Stream(u32, Which),
     Socket(u32),
+    /// A rank's connection to the PMI server.
+    Pmi(u32),
     Feed(u32),
     /// What comes from the parent in the tree of hosts.
     ParentIn,
@@ -105,6 +107,12 @@ impl Poller {
         let write = if write { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
         let mut event = EpollEvent::new(EpollFlags::EPOLLIN | write, token.encode());
         Ok(self.set.modify(fd, &mut event)?)
+    }
+
+    /// Asks for room to write instead of what can be read, or the other way round.
+    pub(crate) fn turn(&self, fd: impl AsFd, token: Token, write: bool) -> io::Result<()> {
+        let flags = if write { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN };
+        Ok(self.set.modify(fd, &mut EpollEvent::new(flags, token.encode()))?)
     }
 
     /// Forgets a descriptor. One that is not in the set stays out.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use bootstrap::collective::{self, Branch, groups};
+use bootstrap::collective::{Branch, groups};
 use bootstrap::{HostId, Rank};
 
 use super::links::Links;
@@ -118,9 +118,14 @@ impl Links {
         self.branches.iter().position(|other| *other == link)
     }
 
-    /// A message of the collective machine.
-    pub(crate) fn send_to_branches(&mut self, to: &[usize], message: collective::Down) {
-        let down = Down::Bootstrap(message);
+    /// A message to every branch.
+    pub(crate) fn send_to_all_branches(&mut self, down: Down) {
+        let all: Vec<usize> = (0..self.branches.len()).collect();
+        self.send_to_branches(&all, down);
+    }
+
+    /// A message to these branches.
+    pub(crate) fn send_to_branches(&mut self, to: &[usize], down: Down) {
         let (lane, message) = (down.lane(), encode(&down));
         for link in
             to.iter().filter_map(|branch| self.branches.get(*branch)).copied().collect::<Vec<_>>()

@@ -8,6 +8,7 @@ use super::driver::Driver;
 use crate::agent::bootstrap_server::BootstrapServer;
 use crate::agent::capture::Draining;
 use crate::agent::machine::{CODE_LAUNCH, Command, Event, RankEvent};
+use crate::agent::pmi_server::{PmiServer, Relayed};
 use crate::agent::processes;
 use crate::event_loop::Role;
 use crate::link::LinkEvent;
@@ -28,6 +29,14 @@ impl Driver<'_> {
                 if let Err(error) = self.ranks.boot.message_from_parent(down) {
                     self.orphaned(&error.to_string());
                 }
+            }
+            Down::Pmi(message) => {
+                if let Some(pmi) = &mut self.ranks.pmi
+                    && let Err(error) = pmi.hear_parent(message)
+                {
+                    self.orphaned(&error.to_string());
+                }
+                self.ranks.take_pmi_events();
             }
             Down::Input(ref bytes) => {
                 self.ranks.readers.load(bytes.to_vec());
@@ -86,6 +95,9 @@ impl Driver<'_> {
         self.starting = true;
         let share = self.ranks.boot.share.clone();
         let branches = self.below.make_branches(&share.host_of);
+        if self.ranks.pmi.is_some() {
+            self.ranks.pmi = PmiServer::of(self.plan, &self.poller, &share, &branches, true);
+        }
         match BootstrapServer::node(&self.poller, share, branches) {
             Ok(boot) => self.ranks.boot = boot,
             Err(error) => {
@@ -199,6 +211,12 @@ impl Driver<'_> {
     }
 
     fn heard_below(&mut self, link: usize, up: Up) {
+        if matches!(up, Up::Done { .. })
+            && let (Some(branch), Some(pmi)) = (self.below.branch(link), &mut self.ranks.pmi)
+        {
+            pmi.left(branch);
+            self.ranks.take_pmi_events();
+        }
         let Some(up) = self.below.heard(link, up) else { return self.answer_cpu_sample() };
         match up {
             Up::Unreached(ref hosts) => {
@@ -216,6 +234,15 @@ impl Driver<'_> {
                 if let Err(error) = self.ranks.boot.message_from_child(branch, up) {
                     self.lost(link, Loss::at_once(error.to_string()));
                 }
+            }
+            Up::Pmi(message) => {
+                let branch = self.below.branch(link);
+                if let (Some(branch), Some(pmi)) = (branch, &mut self.ranks.pmi)
+                    && let Err(error) = pmi.hear_child(branch, message)
+                {
+                    self.lost(link, Loss::at_once(error.to_string()));
+                }
+                self.ranks.take_pmi_events();
             }
             Up::Describe => self.describe(link),
             Up::Want { at } => self.staging.want(at, link),
@@ -237,7 +264,15 @@ impl Driver<'_> {
         while let Some(message) = self.ranks.boot.calls.poll_transmit() {
             match message {
                 TreeMessage::Up(up) => self.parent.send(&Up::Bootstrap(up)),
-                TreeMessage::Down { to, message } => self.below.send_to_branches(&to, message),
+                TreeMessage::Down { to, message } => {
+                    self.below.send_to_branches(&to, Down::Bootstrap(message));
+                }
+            }
+        }
+        for message in self.ranks.pmi.as_mut().map(PmiServer::messages).unwrap_or_default() {
+            match message {
+                Relayed::Up(message) => self.parent.send(&Up::Pmi(message)),
+                Relayed::Down(message) => self.below.send_to_all_branches(Down::Pmi(message)),
             }
         }
     }

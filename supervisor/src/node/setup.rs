@@ -78,6 +78,7 @@ pub(super) fn plan_of(common: &Common, own: &HostEntry, size: usize) -> JobPlan 
         container: common.container,
         conduit_program: common.conduit_program,
         verbose: common.verbose,
+        pmi: common.pmi,
         ..JobPlan::new(size, PathBuf::from(&common.program), common.argv.clone())
     }
 }

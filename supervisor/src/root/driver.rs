@@ -15,6 +15,7 @@ use crate::agent::capture::Outlet;
 use crate::agent::control::{Control, Supervise, leave};
 use crate::agent::local_ranks::CpuSample;
 use crate::agent::machine::{CODE_LAUNCH, Command, Event};
+use crate::agent::pmi_server::{PmiServer, Relayed};
 use crate::agent::watched::Watched;
 use crate::agent::{processes, sys};
 use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, Which, cannot};
@@ -59,6 +60,8 @@ pub(super) struct Root<'a> {
     pub(super) phase: Phase,
     pub(super) failing: Option<u64>,
     pub(super) calls: Option<Collective>,
+    /// Its part of the PMI server: it has no ranks.
+    pub(super) pmi: Option<PmiServer>,
     pub(super) lost: HashSet<u32>,
     /// Ranks of each host, made when the first host is lost.
     pub(super) ranks_on: OnceCell<Vec<Vec<Rank>>>,
@@ -98,6 +101,7 @@ impl<'a> Root<'a> {
             phase: Phase::Starting,
             failing: None,
             calls: None,
+            pmi: None,
             lost: HashSet::new(),
             ranks_on: OnceCell::new(),
             cpu_questions: 0,
@@ -217,7 +221,12 @@ impl<'a> Root<'a> {
         while let Some(message) = self.calls.as_mut().and_then(Collective::poll_transmit) {
             // The root has no parent, so there are no others.
             if let TreeMessage::Down { to, message } = message {
-                self.below.send_to_branches(&to, message);
+                self.below.send_to_branches(&to, Down::Bootstrap(message));
+            }
+        }
+        for message in self.pmi.as_mut().map(PmiServer::messages).unwrap_or_default() {
+            if let Relayed::Down(message) = message {
+                self.below.send_to_all_branches(Down::Pmi(message));
             }
         }
     }

@@ -61,6 +61,12 @@ impl Root<'_> {
     }
 
     fn heard_below(&mut self, link: usize, up: Up) {
+        if matches!(up, Up::Done { .. })
+            && let (Some(branch), Some(pmi)) = (self.below.branch(link), &mut self.pmi)
+        {
+            pmi.left(branch);
+            self.messages();
+        }
         let Some(up) = self.below.heard(link, up) else { return self.answer_cpu_sample() };
         if self.phase == Phase::Draining && matches!(up, Up::Output { .. } | Up::Trace { .. }) {
             self.give_up = self.now() + FINISH.ms();
@@ -109,6 +115,17 @@ impl Root<'_> {
                     _ => Ok(()),
                 };
                 if let Err(error) = answer {
+                    self.link_lost(link, &Loss::at_once(error.to_string()));
+                }
+                self.messages();
+            }
+            Up::Pmi(message) => {
+                let branch = self.below.branch(link);
+                let heard = match (branch, &mut self.pmi) {
+                    (Some(branch), Some(pmi)) => pmi.hear_child(branch, message),
+                    _ => Ok(()),
+                };
+                if let Err(error) = heard {
                     self.link_lost(link, &Loss::at_once(error.to_string()));
                 }
                 self.messages();

@@ -14,6 +14,7 @@ use super::driver::{Phase, Root};
 use crate::agent::control::Supervise;
 use crate::agent::limits::{self, Short};
 use crate::agent::machine::{CODE_LAUNCH, RankEvent};
+use crate::agent::pmi_server::PmiServer;
 use crate::event_loop::{Role, ms};
 use crate::plan::{JobPlan, Ssh, StageMode, StdinTo};
 use crate::stage::{Action, Host, Offer, Programs, Stamp};
@@ -37,6 +38,7 @@ pub(super) fn common(plan: &JobPlan) -> Common {
         exit_bound_ms: ms(plan.exit_bound),
         conduit_program: plan.conduit_program,
         verbose: plan.verbose,
+        pmi: plan.pmi,
         trace: plan.trace.as_ref().map(|memory| memory.wanted),
         doctor: false,
         ..Common::new(
@@ -241,6 +243,8 @@ impl Root<'_> {
             return self.fail_start(None, CODE_LAUNCH, &short.to_string());
         }
         let branches = self.below.make_branches(&self.host_of);
+        let plan = self.control.plan;
+        self.pmi = PmiServer::of_root(plan, &self.control.poller, &self.host_of, &branches);
         let node = Node {
             size: self.control.plan.size,
             host: HostId(0),

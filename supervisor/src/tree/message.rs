@@ -9,6 +9,7 @@ use bootstrap::collective::{self, Bytes};
 use bootstrap::rank::MAX_RANKS;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use spawner_pmi::server;
 use spawner_ssh::Ssh;
 
 use super::frames::Lane;
@@ -18,7 +19,7 @@ use crate::agent::machine::{Command, RankEvent};
 use crate::binding::Binding;
 use crate::doctor::finding::Finding;
 use crate::event_loop::Which;
-use crate::plan::{Container, HostEntry, Program, Reach};
+use crate::plan::{Container, HostEntry, Pmi, Program, Reach};
 use crate::stage::digest::Digest;
 use crate::stage::offer::Offer;
 use crate::trace::Wanted;
@@ -51,6 +52,7 @@ pub(crate) struct Common {
     pub(crate) exit_bound_ms: u64,
     pub(crate) conduit_program: bool,
     pub(crate) verbose: u8,
+    pub(crate) pmi: Pmi,
     /// Traces and counters that are wanted of the ranks.
     pub(crate) trace: Option<Wanted>,
     /// There is no job: hosts are to be looked at.
@@ -97,6 +99,8 @@ pub(crate) enum Down {
     },
     HostCommand(HostCommand),
     Bootstrap(collective::Down),
+    /// Of the PMI server.
+    Pmi(server::Message),
     /// Standard input, for the ranks that read it.
     Input(Bytes),
     /// So many bytes of output may be sent in addition.
@@ -161,6 +165,8 @@ pub(crate) enum Up {
     Seen { host: u32, number: u32, seen: Seen },
     /// Of the machine that matches collective calls.
     Bootstrap(collective::Up),
+    /// Of the PMI server.
+    Pmi(server::Message),
     /// The whole subtree has the last piece of input; whether anybody there reads more.
     InputTaken { more: bool },
     /// Which ssh client has logged in to these hosts from another one than the launching host, and why.
@@ -188,7 +194,7 @@ pub(crate) struct Unreadable(#[from] postcard::Error);
 impl Down {
     pub(crate) const fn lane(&self) -> Lane {
         match self {
-            Self::Setup { .. } | Self::Bootstrap(_) | Self::Input(_) => Lane::Bulk,
+            Self::Setup { .. } | Self::Bootstrap(_) | Self::Pmi(_) | Self::Input(_) => Lane::Bulk,
             Self::Described(_) | Self::Program { .. } | Self::NoProgram { .. } => Lane::Bulk,
             // Behind the setup, and behind the last piece of input.
             Self::HostCommand(HostCommand::Start | HostCommand::InputEnd) => Lane::Bulk,
@@ -205,6 +211,7 @@ impl Up {
             | Self::Trace { .. }
             | Self::Seen { .. }
             | Self::Bootstrap(_)
+            | Self::Pmi(_)
             // Behind the output.
             | Self::Done { .. } => Lane::Bulk,
             _ => Lane::Control,
@@ -312,6 +319,7 @@ mod tests {
             exit_bound_ms: 6000,
             conduit_program: true,
             verbose: 0,
+            pmi: Pmi::On,
             trace: Some(Wanted { capacity: 8, events: true, counts: false }),
             doctor: false,
             ssh: Ssh {

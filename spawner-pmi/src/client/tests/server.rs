@@ -6,8 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use super::super::announced::PmiVersion;
-use super::super::fields::{Fields, frame, frame_length};
+use crate::wire::{Fields, PmiVersion, frame, frame_length};
 
 /// Whose habits the server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,8 @@ use crate::report::End;
 pub(super) struct Member {
     pub(super) started: bool,
     pub(super) hello: bool,
+    /// Has begun to speak PMI and not finalized it.
+    pub(super) in_pmi: bool,
     /// Code and path of an announced exit.
     pub(super) exiting: Option<(u32, ExitPath)>,
     /// Code of the farewell.

@@ -1,18 +1,56 @@
-//! `key=value` lists, as both PMI wires carry them. Read by key, never by position: servers differ
-//! in the order.
+//! What both PMI wires are made of, for either side: `key=value` lists, and the length in front of a
+//! PMI-2 message. Fields are read by key, never by position: servers differ in the order.
 
-/// Longest message that a server may send; more is nonsense.
-pub(super) const MAX_MESSAGE: usize = 64 * 1024;
+/// Generation of the PMI wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PmiVersion {
+    /// Lines of words.
+    One,
+    /// Messages with their length in front.
+    Two,
+}
+
+impl PmiVersion {
+    /// For people.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::One => "PMI-1",
+            Self::Two => "PMI-2",
+        }
+    }
+
+    /// What stands between the fields of a message.
+    pub(crate) const fn separator(self) -> char {
+        match self {
+            Self::One => ' ',
+            Self::Two => ';',
+        }
+    }
+
+    /// A message as it is sent.
+    pub(crate) fn message(self, body: &str) -> String {
+        match self {
+            Self::One => format!("{body}\n"),
+            Self::Two => frame(body),
+        }
+    }
+}
+
+/// The key of the map of hosts, which MPI programs find shared memory by.
+pub(crate) const PROCESS_MAPPING: &str = "PMI_process_mapping";
+
+/// Longest message that either side may send; more is nonsense.
+pub(crate) const MAX_MESSAGE: usize = 64 * 1024;
 
 /// The fields of one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fields {
+pub(crate) struct Fields {
     pairs: Vec<(String, String)>,
 }
 
 impl Fields {
     /// Reads a message whose fields stand between `separator`s. Words without `=` are skipped.
-    pub(super) fn parse(text: &str, separator: char) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, separator: char) -> Result<Self, String> {
         let mut fields = Self::default();
         for word in text.trim_end_matches(['\n', '\r']).split(separator) {
             let Some((key, value)) = word.split_once('=') else { continue };
@@ -30,29 +68,31 @@ impl Fields {
 
     /// Value of a field.
     #[must_use]
-    pub(super) fn get(&self, key: &str) -> Option<&str> {
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     /// Value of a field that must be there.
-    pub(super) fn need(&self, key: &str) -> Result<&str, String> {
+    pub(crate) fn need(&self, key: &str) -> Result<&str, String> {
         self.get(key).ok_or_else(|| format!("no {key}"))
     }
 
     /// As [`Fields::need`], a number.
-    pub(super) fn number(&self, key: &str) -> Result<i64, String> {
+    pub(crate) fn number(&self, key: &str) -> Result<i64, String> {
         let text = self.need(key)?;
         text.trim().parse().map_err(|_| format!("{key}={text:?} is no number"))
     }
 
     /// Fails unless the message is the answer `cmd`.
-    pub(super) fn expect(&self, cmd: &str) -> Result<(), String> {
+    #[cfg(feature = "client")]
+    pub(crate) fn expect(&self, cmd: &str) -> Result<(), String> {
         let seen = self.need("cmd")?;
         if seen == cmd { Ok(()) } else { Err(format!("{seen:?} instead of {cmd:?}")) }
     }
 
     /// Why the server refused, if it did: a result code other than 0.
-    pub(super) fn refusal(&self) -> Result<Option<String>, String> {
+    #[cfg(feature = "client")]
+    pub(crate) fn refusal(&self) -> Result<Option<String>, String> {
         if self.get("rc").is_none() || self.number("rc")? == 0 {
             return Ok(None);
         }
@@ -64,7 +104,7 @@ impl Fields {
 
 /// Reads the 6 columns in front of a PMI-2 message: the length of what follows. Servers fill up on
 /// either side.
-pub(super) fn frame_length(columns: &[u8; 6]) -> Result<usize, String> {
+pub(crate) fn frame_length(columns: &[u8; 6]) -> Result<usize, String> {
     let text = std::str::from_utf8(columns).map_err(|_| "its length is no text".to_owned())?;
     let digits = text.trim();
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -79,6 +119,6 @@ pub(super) fn frame_length(columns: &[u8; 6]) -> Result<usize, String> {
 
 /// A PMI-2 message on the wire.
 #[must_use]
-pub(super) fn frame(body: &str) -> String {
+pub(crate) fn frame(body: &str) -> String {
     format!("{:6}{body}", body.len())
 }

@@ -1,0 +1,113 @@
+//! The same over ssh on four hosts.
+
+use testkit::{Bed, all_requested, binary};
+
+use crate::programs::{gasnet, made, passes, passes_with, waits_in_vain};
+use crate::{mpich, open_mpi};
+
+const HOSTS: &str = "n1 n2 n3 n4";
+const LIST: &str = "n1,n2,n3,n4";
+
+/// Runs the program of MPICH to its end. MPICH 4.0 may hang in `MPI_Finalize` after that, with any
+/// launcher: a rank that waits in its PMI barrier makes no progress for one that still closes connections
+/// of UCX. Then the time limit ends the job.
+fn run(bed: &Bed, set: &str, words: &[&str], ranks: usize, shared: &[usize]) {
+    let words = [&["--timeout", "15"], words].concat();
+    let outcome = bed.run(&[set], &words);
+    let hung = outcome.code() == 124 && outcome.out().contains("PASS ");
+    if hung {
+        let why = format!("MPICH hangs in MPI_Finalize after the program's end ({ranks} ranks)");
+        testkit::report::show(&why);
+    }
+    passes_with(&outcome, if hung { 124 } else { 0 }, ranks, shared);
+}
+
+#[test]
+fn ranks_of_four_hosts_are_one_world() {
+    let test = "MPI programs on four hosts";
+    let Some(program) = mpich(test) else { return };
+    let Some(bed) = Bed::up(test, HOSTS) else { return };
+    let program = program.as_str();
+    let degrees = if all_requested() { &["1", "2", "32"][..] } else { &["2"] };
+    for degree in degrees {
+        let degree = format!("GASNET_SSH_OUT_DEGREE={degree}");
+        for (ranks, shared) in [("4", [1; 4]), ("8", [2; 4])] {
+            let words = ["-n", ranks, "--hosts", LIST, program, "run"];
+            run(&bed, &degree, &words, ranks.parse().expect("a number"), &shared);
+        }
+    }
+    let cyclic = ["-n", "6", "--hosts", "n1,n2,n3", "--map", "cyclic", program, "run"];
+    run(&bed, "A=B", &cyclic, 6, &[2; 3]);
+    for (args, code, words) in [
+        (&["abort", "6"][..], 6, "aborted the job with code 6"),
+        (&["quit", "0"], 1, "without MPI_Finalize"),
+        (&["die"], 137, "SIGKILL"),
+    ] {
+        let words_of_job = [&["-n", "4", "--hosts", LIST, program][..], args].concat();
+        let outcome = bed.run(&[], &words_of_job);
+        if let Some(fault) = outcome.fault(code) {
+            panic!("{args:?}: {fault}\n{}", outcome.err());
+        }
+        assert!(outcome.err().contains(words), "{}", outcome.err());
+    }
+    // The last rank, on a host of its own, is no MPI program.
+    let mixed = ["-n", "3", "--hosts", LIST, program, "run", ":", "-n", "1", "true"];
+    waits_in_vain(&bed.run(&[], &mixed), 3);
+}
+
+#[test]
+fn ranks_of_open_mpi_on_four_hosts_are_one_world() {
+    let test = "Open MPI on four hosts";
+    let Some(program) = open_mpi(test) else { return };
+    let Some(bed) = Bed::up(test, HOSTS) else { return };
+    let program = program.as_str();
+    for (ranks, shared) in [("4", [1; 4]), ("8", [2; 4])] {
+        let outcome = bed.run(&[], &["-n", ranks, "--hosts", LIST, program, "run"]);
+        passes(&outcome, ranks.parse().expect("a number"), &shared);
+    }
+    for (args, code) in [(&["abort", "6"][..], 6), (&["exit", "5"], 5), (&["die"], 137)] {
+        let words = [&["-n", "4", "--hosts", LIST, program][..], args].concat();
+        let outcome = bed.run(&[], &words);
+        if let Some(fault) = outcome.fault(code) {
+            panic!("{args:?}: {fault}\n{}", outcome.err());
+        }
+        assert!(outcome.err().contains("rank 1 of 4"), "{}", outcome.err());
+    }
+}
+
+/// GASNet over the software adapter, MPI over its own TCP.
+#[test]
+fn gasnet_and_mpi_work_together_on_four_hosts() {
+    let test = "GASNet and MPI on four hosts";
+    if open_mpi(test).is_none() {
+        return;
+    }
+    let Some(library) = gasnet(test) else { return };
+    let Some(bed) = Bed::up(test, HOSTS) else { return };
+    let program = made("hybrid", "mpicc.openmpi", &library);
+    let outcome = bed.run(&[], &["-n", "8", "--hosts", LIST, &program]);
+    if let Some(fault) = outcome.fault(0) {
+        panic!("{fault}\n{}", outcome.err());
+    }
+    assert!(outcome.out().contains("PASS 8\n"), "{}", outcome.out());
+}
+
+/// Keys and fences without any MPI: our own clients of both wires.
+#[test]
+fn keys_of_four_hosts_reach_all_ranks() {
+    let Some(bed) = Bed::up("PMI on four hosts", HOSTS) else { return };
+    let testexit = binary("testexit").display().to_string();
+    for version in ["1", "2"] {
+        let variable = format!("GASNET_IBV_PMI={version}");
+        let own = ["-u", "GASNETRUN_AGENT_FD", "GASNET_IBV_SPAWNER=pmi", &variable, &testexit];
+        for (case, code) in [("1", 1), ("3", 3)] {
+            let mut words = vec!["-n", "8", "--hosts", LIST, "env"];
+            words.extend(own);
+            words.push(case);
+            let outcome = bed.run(&[], &words);
+            if let Some(fault) = outcome.fault(code) {
+                panic!("PMI-{version}, case {case}: {fault}\n{}", outcome.err());
+            }
+        }
+    }
+}
