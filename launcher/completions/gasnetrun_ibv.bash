@@ -41,7 +41,7 @@ _gasnetrun_ibv() {
 
     case "${cmd}" in
         gasnetrun_ibv)
-            opts="-n -N -c -E -v -q -t -k -H -w -f -F -m -O -x -D -l -i -Q -h -V --hosts --hostfile --ranks-per-host --map --bind-to --place --report-bindings --oversubscribe --no-oversubscribe --env --env-all --spawner --pmi --wdir --timeout --stall-timeout --spares --retry --checkpoint-signal --checkpoint-grace --requeue-code --start-timeout --stage --stdin --tag-output --timestamp-output --output-dir --report --trace --stats --progress --quiet --print-settings --completions --man --np --n --ntasks --nodes --ppn --perhost --npernode --pernode --ntasks-per-node --cpus-per-task --cpus-per-proc --cpus-per-rank --host --nodelist --machinefile --nodefile --map-by --bynode --byslot --distribution --npersocket --ntasks-per-socket --bind-to-core --bind-to-socket --cpu-bind --overcommit --nooversubscribe --genv --genvlist --genvall --export --wd --chdir --label --prepend-rank --output --output-filename --input --time --verbose --do-not-launch --test-only --show-progress --help --version doctor ps top stacks kill attach"
+            opts="-n -N -c -E -v -q -t -k -H -w -f -F -m -O -x -D -l -i -Q -h -V --hosts --hostfile --ranks-per-host --map --bind-to --place --report-bindings --oversubscribe --no-oversubscribe --env --env-all --spawner --pmi --wdir --timeout --stall-timeout --debugger --debugger-ranks --container --spares --retry --checkpoint-signal --checkpoint-grace --requeue-code --start-timeout --stage --stdin --tag-output --timestamp-output --output-dir --report --trace --stats --progress --quiet --print-settings --completions --man --np --n --ntasks --nodes --ppn --perhost --npernode --pernode --ntasks-per-node --cpus-per-task --cpus-per-proc --cpus-per-rank --host --nodelist --machinefile --nodefile --map-by --bynode --byslot --distribution --npersocket --ntasks-per-socket --bind-to-core --bind-to-socket --cpu-bind --overcommit --nooversubscribe --genv --genvlist --genvall --export --wd --chdir --label --prepend-rank --output --output-filename --xterm --input --time --verbose --do-not-launch --test-only --show-progress --help --version doctor ps top stacks kill attach"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -137,6 +137,18 @@ _gasnetrun_ibv() {
                     return 0
                     ;;
                 --stall-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --debugger)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --debugger-ranks)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --container)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -350,6 +362,10 @@ _gasnetrun_ibv() {
                     return 0
                     ;;
                 --output-filename)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --xterm)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_gasnetrun_ibv_global_optspecs
-    string join \n n= N= hosts= hostfile= ranks-per-host= map= c= bind-to= place= report-bindings oversubscribe no-oversubscribe E= env= env-all= spawner= pmi= wdir= timeout= stall-timeout= spares= retry= checkpoint-signal= checkpoint-grace= requeue-code= start-timeout= stage= stdin= tag-output timestamp-output output-dir= report= trace= stats progress= v q/quiet t k print-settings completions= man np= n= ntasks= nodes= ppn= perhost= npernode= pernode ntasks-per-node= cpus-per-task= cpus-per-proc= cpus-per-rank= host= H= w= nodelist= machinefile= f= F= nodefile= map-by= bynode byslot m= distribution= npersocket= ntasks-per-socket= bind-to-core bind-to-socket cpu-bind= O overcommit nooversubscribe x= genv= genvlist= genvall export= wd= D= chdir= l label prepend-rank output= output-filename= i= input= time= Q verbose do-not-launch test-only show-progress h/help V/version
+    string join \n n= N= hosts= hostfile= ranks-per-host= map= c= bind-to= place= report-bindings oversubscribe no-oversubscribe E= env= env-all= spawner= pmi= wdir= timeout= stall-timeout= debugger= debugger-ranks= container= spares= retry= checkpoint-signal= checkpoint-grace= requeue-code= start-timeout= stage= stdin= tag-output timestamp-output output-dir= report= trace= stats progress= v q/quiet t k print-settings completions= man np= n= ntasks= nodes= ppn= perhost= npernode= pernode ntasks-per-node= cpus-per-task= cpus-per-proc= cpus-per-rank= host= H= w= nodelist= machinefile= f= F= nodefile= map-by= bynode byslot m= distribution= npersocket= ntasks-per-socket= bind-to-core bind-to-socket cpu-bind= O overcommit nooversubscribe x= genv= genvlist= genvall export= wd= D= chdir= l label prepend-rank output= output-filename= xterm= i= input= time= Q verbose do-not-launch test-only show-progress h/help V/version
 end
 
 function __fish_gasnetrun_ibv_needs_command
@@ -43,6 +43,9 @@ off\t'Nothing'"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l wdir -d 'Working directory of the ranks (default: the launcher\'s own); counts more than GASNET_SSH_REMOTE_PATH' -r -f -a "(__fish_complete_directories)"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l timeout -d 'End the job with code 124 after this time: seconds, or a number followed by s, m or h' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stall-timeout -d 'Say once where the ranks are when all of them have waited for this time, and no message has come; same form as --timeout' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l debugger -d 'Run the program of ranks under this debugger, or another command: gdb, lldb, \'xterm -e gdb\'' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l debugger-ranks -d 'Ranks that --debugger is for, as in 0,3-5 (default: all)' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l container -d 'Run each rank in a container that this command makes: \'apptainer exec a.sif\', \'podman run IMAGE\', \'bwrap --dev-bind / /\'' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l spares -d 'Hosts at the end of the list that are kept back, to take the place of hosts that fail' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l retry -d 'Start the job again when a host is lost or ranks cannot be started, at most so many times' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l checkpoint-signal -d 'Signal that the ranks get instead of the first SIGTERM to the launcher, so that they can write a checkpoint and exit' -r
@@ -52,7 +55,7 @@ complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l start-timeo
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stage -d 'When the program, and this launcher as agent, are copied to other hosts' -r -f -a "auto\t'When they are missing there, or others'
 never\t'Never'
 always\t'Always'"
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stdin -d 'Who reads the launcher\'s standard input: none, all, or one rank' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l stdin -d 'Who reads the launcher\'s standard input: none, all, or one rank (default: 0, or the rank of --debugger-ranks)' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l output-dir -d 'Also write every rank\'s output, unchanged, to rank.N.out and rank.N.err in this directory (made if missing)' -r -f -a "(__fish_complete_directories)"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l report -d 'Write a JSON job report to this file, even when the job could not be started' -r -F
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l trace -d 'Record what the ranks do, and write it to this file as a timeline for Perfetto or chrome://tracing' -r -F
@@ -99,6 +102,7 @@ complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s D -d '--wdi
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l chdir -d '--wdir DIR' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l output -d '--tag-output, --timestamp-output or --output-dir DIR' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l output-filename -d '--output-dir DIR' -r
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l xterm -d '--debugger \'xterm -e\' --debugger-ranks RANKS' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s i -d '--stdin WHO' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l input -d '--stdin WHO' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l time -d '--timeout TIME' -r
@@ -158,4 +162,4 @@ complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand stacks" -s h
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand kill" -s s -l signal -d 'The signal: a name or a number' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand kill" -s h -l help -d 'Print help'
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand attach" -l debugger -d 'The debugger; it gets -p and the process' -r
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand attach" -s h -l help -d 'Print help'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_using_subcommand attach" -s h -l help -d 'Print help (see more with \'--help\')'
