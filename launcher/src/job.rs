@@ -348,7 +348,9 @@ fn choose_pmi(
         let mut all = commands.iter().filter_map(|command| command.mpi.as_ref());
         all.find(|mpi| mpi.wire == wire)
     };
-    let default = if needs(Wire::OpenMpi).is_some() { Pmi::OpenMpi } else { Pmi::On };
+    // One rank alone needs nobody.
+    let open_mpi = ranks > 1 && needs(Wire::OpenMpi).is_some();
+    let default = if open_mpi { Pmi::OpenMpi } else { Pmi::On };
     let pmi = flags.pmi.unwrap_or(default);
     match needs(Wire::Pmix) {
         Some(mpi) if spawner == Spawner::Ssh && ranks > 1 && pmi != Pmi::Off => {

@@ -60,7 +60,7 @@ pub(super) enum SpawnError {
     #[error(transparent)]
     Limit(Short),
     #[error(
-        "cannot serve ranks of Open MPI: {0}; install gasnetrun_ibv on every host (scripts/install), or start the job with -spawner=mpi"
+        "cannot serve ranks of Open MPI: {0}; install gasnetrun_ibv on every host (scripts/install), start the job with -spawner=mpi, or say --pmi=off if ranks are no MPI job together"
     )]
     OpenMpi(String),
 }
