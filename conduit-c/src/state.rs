@@ -119,6 +119,9 @@ pub struct Peer {
     reserved: AtomicUsize,
 }
 
+// The inline path finds an entry by a shift; a rank has one for each neighbour (docs/design/c-face.md).
+const _: () = assert!(size_of::<Peer>() == 32);
+
 impl Peer {
     pub const fn new() -> Self {
         Self {

@@ -16,12 +16,13 @@ use fabric::{Fabric, Mtu};
 /// Set in the process that is side 1 of [`in_two_processes`].
 const OTHER: &str = "FABRIC_CONFORMANCE_OTHER_SIDE";
 
-fn fabric() -> Arc<dyn Fabric> {
+fn fabric(secure: bool) -> Arc<dyn Fabric> {
     let config = SoftConfig {
         devices: 2,
         ports: 1,
         bind: "127.0.0.1".parse().unwrap(),
         key: *b"conformance test",
+        secure,
         mtu: Mtu::B4096,
         faults: None,
     };
@@ -55,7 +56,7 @@ fn processes() -> Vec<Outcome> {
     // standard error.
     let input = OwnedFd::from(other.stderr.take().unwrap());
     let output = OwnedFd::from(other.stdin.take().unwrap());
-    let outcomes = side(0, fabric(), &mut FdLink::new(input, output));
+    let outcomes = side(0, fabric(false), &mut FdLink::new(input, output));
     assert!(other.wait().unwrap().success());
     outcomes
 }
@@ -69,7 +70,7 @@ fn side_of_another_process() {
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
     let output = std::io::stderr().as_fd().try_clone_to_owned().unwrap();
-    side(1, fabric(), &mut FdLink::new(input, output));
+    side(1, fabric(false), &mut FdLink::new(input, output));
 }
 
 /// Over the fake libibverbs, each side with a library handle of its own; `None`, with the reason
@@ -100,19 +101,29 @@ fn cell(outcome: &Outcome) -> String {
 
 #[test]
 fn the_software_adapter_and_the_fake_library_conform() {
-    let shared = fabric();
-    let columns = [threads(shared.clone(), shared), threads(fabric(), fabric()), processes()];
+    let shared = fabric(false);
+    let columns = [
+        threads(shared.clone(), shared),
+        threads(fabric(false), fabric(false)),
+        processes(),
+        threads(fabric(true), fabric(true)),
+    ];
     let fake = fake_verbs();
-    let header =
-        format!("\nconformance{:<11}soft: one fabric  two  processes   fake verbs\n  case", "");
+    let header = format!(
+        "\nconformance{:<11}soft: one fabric  two  processes  encrypted   fake verbs\n  case",
+        ""
+    );
     let (mut lines, mut failures) = (vec![header], Vec::new());
     for (index, case) in CASES.iter().enumerate() {
         let row = columns.each_ref().map(|column| &column[index]);
         assert!(row.iter().all(|outcome| outcome.case == case.name), "{row:?}");
-        let [one, two, processes] = row.map(cell);
+        let [one, two, processes, secure] = row.map(cell);
         let fake = fake.as_ref().map(|column| &column[index]);
         let told = fake.map_or("-".to_owned(), cell);
-        lines.push(format!("  {:<26}{one:>10}{two:>5}{processes:>11}{told:>13}", case.name));
+        lines.push(format!(
+            "  {:<26}{one:>10}{two:>5}{processes:>11}{secure:>11}{told:>13}",
+            case.name
+        ));
         if let Some(Verdict::Skip(reason)) = fake.map(|outcome| &outcome.verdict) {
             lines.push(format!("SKIP conformance of fake verbs, {}: {reason}", case.name));
         }

@@ -22,6 +22,7 @@ fn fabric(script: &str) -> Arc<dyn Fabric> {
         ports: 1,
         bind: "127.0.0.1".parse().unwrap(),
         key: *b"key of the tests",
+        secure: false,
         mtu: Mtu::B4096,
         faults: Some(FaultScript::parse(script).unwrap()),
     };

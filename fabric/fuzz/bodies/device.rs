@@ -22,6 +22,7 @@ fn target() -> &'static Target {
             ports: 1,
             bind: [127, 0, 0, 1].into(),
             key: *b"0123456789abcdef",
+            secure: false,
             mtu: Mtu::B4096,
             faults: None,
         };

@@ -22,6 +22,7 @@ use fabric::{
 };
 
 const KEY: JobKey = *b"0123456789abcdef";
+const MODE: hello::Mode = hello::Mode::Plain;
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const ROOM: usize = 1 << 16;
 /// What stands in memory that the peer may not read.
@@ -46,6 +47,7 @@ fn target() -> &'static Target {
             ports: 1,
             bind: HERE,
             key: KEY,
+            secure: false,
             mtu: Mtu::B4096,
             faults: None,
         };
@@ -162,9 +164,9 @@ impl Peer {
     /// Introduces itself as a requester.
     fn asks(&mut self, own: &mut Own, target: hello::Target) -> Option<()> {
         let nonce = [9; 16];
-        self.stream.write_all(&hello::hello(&nonce)).ok()?;
+        self.stream.write_all(&hello::hello(MODE, &nonce)).ok()?;
         let answer = self.take::<{ hello::CHALLENGE }>(own)?;
-        let proof = hello::prove(&KEY, &nonce, &answer, target).ok()?;
+        let proof = hello::prove(&KEY, MODE, &nonce, &answer, target).ok()?;
         self.stream.write_all(&proof).ok()?;
         let verdict = self.take::<{ hello::VERDICT }>(own)?;
         (hello::read_verdict(verdict) == Ok(true)).then_some(())
@@ -172,10 +174,10 @@ impl Peer {
 
     /// Hears a requester out.
     fn answers(&mut self, own: &mut Own) -> Option<()> {
-        let theirs = hello::read_hello(&self.take::<{ hello::HELLO }>(own)?).ok()?;
-        self.stream.write_all(&hello::challenge(&KEY, &theirs, &[8; 16])).ok()?;
+        let theirs = hello::read_hello(&self.take::<{ hello::HELLO }>(own)?).ok()?.0;
+        self.stream.write_all(&hello::challenge(&KEY, MODE, &theirs, &[8; 16])).ok()?;
         let proof = self.take::<{ hello::PROOF }>(own)?;
-        hello::check(&KEY, &theirs, &[8; 16], &proof).ok()?;
+        hello::check(&KEY, MODE, &theirs, &[8; 16], &proof).ok()?;
         self.stream.write_all(&hello::verdict(true)).ok()
     }
 

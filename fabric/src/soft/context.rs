@@ -12,11 +12,15 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::activity::Activity;
+use super::config::SoftConfig;
 use super::events::{AsyncEvents, Warnings};
 use super::fault_injection::FaultInjection;
-use super::handshake::messages::JobKey;
+use super::handshake::Own;
+use super::handshake::messages::{JobKey, Mode};
 use super::limits::UDP_BUFFER;
 use super::memory::Table;
+use super::random::random;
+use super::sealed_datagram::DatagramCipher;
 use super::slots::SlotTable;
 use super::waker::Waker;
 use crate::{AsyncEvent, DeviceInfo, Error, Mtu};
@@ -33,6 +37,10 @@ const PORT_TRIES: u32 = 64;
 pub(super) struct Context {
     pub(super) info: DeviceInfo,
     pub(super) key: JobKey,
+    /// Streams are encrypted.
+    pub(super) secure: bool,
+    /// Datagrams are encrypted with this.
+    pub(super) datagrams: Option<DatagramCipher>,
     pub(super) mtu: Mtu,
     pub(super) ip: IpAddr,
     /// Port number of the listener and of the datagram socket.
@@ -77,11 +85,12 @@ fn sockets(name: &str, ip: IpAddr) -> Result<(TcpListener, UdpSocket, u16), Erro
 impl Context {
     pub(super) fn open(
         info: &DeviceInfo,
-        (ip, key, mtu): (IpAddr, JobKey, Mtu),
+        config: &SoftConfig,
         unproven: usize,
         faults: FaultInjection,
         waker: &Arc<Waker>,
     ) -> Result<Self, Error> {
+        let SoftConfig { bind: ip, key, secure, mtu, .. } = *config;
         let name = info.name.as_str();
         let (listener, udp, service) = sockets(name, ip)?;
         let failed = |source| Error::os(name, "watch its sockets", source);
@@ -96,6 +105,8 @@ impl Context {
         Ok(Self {
             info: info.clone(),
             key,
+            secure,
+            datagrams: secure.then(|| DatagramCipher::new(&key, random())),
             mtu,
             ip,
             service,
@@ -115,6 +126,11 @@ impl Context {
 
     pub(super) fn name(&self) -> &str {
         &self.info.name
+    }
+
+    /// What the device proves to peers, and how its streams go on.
+    pub(super) const fn own(&self) -> Own<'_> {
+        (&self.key, Mode::of(self.secure))
     }
 
     /// Readable when a socket of the device is ready.

@@ -13,6 +13,7 @@ use settings::say;
 
 use super::handshake::messages::Rejection;
 use super::lock::{Wait, try_lock_for};
+use super::record::Tampered;
 use crate::AsyncEvent;
 
 /// Async events that wait to be read; more are lost.
@@ -61,6 +62,8 @@ pub(super) struct Warnings {
     shortage: AtomicBool,
     /// Connections that were rejected.
     pub(super) rejected: AtomicU64,
+    /// Connections that ended because somebody changed what went over them.
+    pub(super) tampered: AtomicU64,
     /// Datagrams that were dropped.
     pub(super) dropped: AtomicU64,
 }
@@ -72,6 +75,7 @@ impl Warnings {
             rejections: Mutex::default(),
             shortage: AtomicBool::new(false),
             rejected: AtomicU64::new(0),
+            tampered: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         }
     }
@@ -90,6 +94,18 @@ impl Warnings {
             let (what, device) = (why.outcome(), &self.device);
             say!(WARN, FABRIC, "{device}: {what} a connection with {peer}: {why}");
         }
+    }
+
+    /// What came over an encrypted stream is not what the peer sent. Each connection ends with it.
+    pub(super) fn stream_tampered(&self, why: Tampered, peer: Option<SocketAddr>, qpn: u32) {
+        self.tampered.fetch_add(1, Ordering::Relaxed);
+        let peer = peer.map_or_else(|| "a peer".to_owned(), |peer| peer.to_string());
+        say!(
+            WARN,
+            FABRIC,
+            "{}: ended the encrypted connection of queue pair {qpn:#x} with {peer}: {why}; see who is on the network between both hosts",
+            self.device
+        );
     }
 
     /// This host does not let the device do something (no descriptors, no route). The device tries

@@ -16,12 +16,14 @@ use nix::sys::socket::{
 use settings::deadlines::soft::{HELLO as HELLO_TIMEOUT, PARKED};
 
 use self::messages::{
-    CHALLENGE, HELLO, JobKey, Nonce, PROOF, Rejection, Target, VERDICT, challenge, check, hello,
-    prove, read_hello, read_verdict, verdict,
+    CHALLENGE, HELLO, JobKey, Mode, Nonce, PROOF, Rejection, Target, VERDICT, challenge, check,
+    hello, nonce_of, prove, read_hello, read_verdict, verdict,
 };
 use super::descriptors;
 use super::memory::without_waiting;
 use super::random::random;
+use super::record::Secrets;
+use super::stream::Stream;
 
 /// The congestion control that every Linux has and that does not pace.
 const NO_PACING: &str = "reno";
@@ -64,17 +66,20 @@ fn write(mut stream: &TcpStream, bytes: &[u8]) -> Result<(), Rejection> {
 /// A stream that a peer opened; it has not proved the job key yet.
 #[derive(Debug)]
 pub(super) struct Accepting {
-    pub(super) stream: Arc<TcpStream>,
+    pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
     pub(super) until: Instant,
     packet: Packet,
     nonces: Option<(Nonce, Nonce)>,
 }
 
+/// What a device proves, and how its streams go on.
+pub(super) type Own<'a> = (&'a JobKey, Mode);
+
 impl Accepting {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
         let until = Instant::now() + HELLO_TIMEOUT.limit;
-        Self { stream: Arc::new(stream), peer, until, packet: Packet::EMPTY, nonces: None }
+        Self { stream, peer, until, packet: Packet::EMPTY, nonces: None }
     }
 
     /// Whether it has begun as peers do.
@@ -88,39 +93,54 @@ impl Accepting {
     }
 
     /// What the requester wants, when it has proved the key; `None`: not yet.
-    pub(super) fn turn(&mut self, key: &JobKey) -> Result<Option<Target>, Rejection> {
+    pub(super) fn turn(&mut self, (key, mode): Own<'_>) -> Result<Option<Target>, Rejection> {
         if self.nonces.is_none() {
             let Some(bytes) = self.packet.read::<HELLO>(&self.stream)? else { return Ok(None) };
-            let (theirs, own) = (read_hello(&bytes)?, random());
-            write(&self.stream, &challenge(key, &theirs, &own))?;
+            let ((theirs, wanted), own) = (read_hello(&bytes)?, random());
+            // Also to a requester of another mode: it learns so why it is refused.
+            write(&self.stream, &challenge(key, mode, &theirs, &own))?;
+            if wanted != mode {
+                return Err(Rejection::Mode(mode));
+            }
             self.nonces = Some((theirs, own));
         }
         let Some((theirs, own)) = self.nonces else { return Ok(None) };
         let proof = self.packet.read::<PROOF>(&self.stream)?;
-        proof.map(|proof| check(key, &theirs, &own, &proof)).transpose()
+        proof.map(|proof| check(key, mode, &theirs, &own, &proof)).transpose()
+    }
+
+    /// The stream as it goes on after the proof.
+    pub(super) fn proved(self, (key, mode): Own<'_>) -> Stream {
+        match (mode, self.nonces) {
+            (Mode::Encrypted, Some((theirs, own))) => {
+                let Secrets { requests, responses } = Secrets::derive(key, &theirs, &own);
+                Stream::encrypted(self.stream, &responses, &requests)
+            }
+            _ => Stream::plain(self.stream),
+        }
     }
 }
 
 /// A known requester whose queue pair is not ready.
 #[derive(Debug)]
 pub(super) struct Parked {
-    pub(super) stream: Arc<TcpStream>,
+    pub(super) stream: Arc<Stream>,
     pub(super) target: Target,
     pub(super) until: Instant,
 }
 
 impl Parked {
-    pub(super) fn new(stream: Arc<TcpStream>, target: Target) -> Self {
-        Self { stream, target, until: Instant::now() + PARKED.limit }
+    pub(super) fn new(stream: Stream, target: Target) -> Self {
+        Self { stream: Arc::new(stream), target, until: Instant::now() + PARKED.limit }
     }
 
     /// Tells the requester whether its connection exists; false: it is gone.
     pub(super) fn answer(&self, go: bool) -> bool {
-        (&*self.stream).write(&verdict(go)).is_ok()
+        write(self.stream.tcp(), &verdict(go)).is_ok()
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        let waits = without_waiting(|| self.stream.peek(&mut [0]));
+        let waits = without_waiting(|| self.stream.tcp().peek(&mut [0]));
         matches!(waits, Ok(Some(0)) | Err(_))
     }
 }
@@ -129,12 +149,12 @@ impl Parked {
 enum ConnectState {
     Connecting,
     Challenged(Nonce),
-    Proved,
+    Proved(Nonce, Nonce),
 }
 
 #[derive(Debug)]
 pub(super) struct Connecting {
-    pub(super) stream: Arc<TcpStream>,
+    pub(super) stream: TcpStream,
     pub(super) until: Instant,
     target: Target,
     packet: Packet,
@@ -166,7 +186,7 @@ impl Connecting {
         let stream = TcpStream::from(fd);
         set_up(&stream, is_local)?;
         Ok(Self {
-            stream: Arc::new(stream),
+            stream,
             // The peer may let us wait until its queue pair is ready.
             until: Instant::now() + PARKED.limit,
             target,
@@ -177,7 +197,7 @@ impl Connecting {
 
     /// Whether the responder takes requests; if not, it has no such connection (yet), or cannot be
     /// reached. `None`: it has not said so yet.
-    pub(super) fn turn(&mut self, key: &JobKey) -> Result<Option<bool>, Rejection> {
+    pub(super) fn turn(&mut self, (key, mode): Own<'_>) -> Result<Option<bool>, Rejection> {
         if let ConnectState::Connecting = self.state {
             if self.stream.take_error().is_ok_and(|error| error.is_some()) {
                 return Ok(Some(false));
@@ -186,15 +206,26 @@ impl Connecting {
                 return Ok(None);
             }
             let nonce = random();
-            write(&self.stream, &hello(&nonce))?;
+            write(&self.stream, &hello(mode, &nonce))?;
             self.state = ConnectState::Challenged(nonce);
         }
         if let ConnectState::Challenged(nonce) = self.state {
             let answer = self.packet.read::<CHALLENGE>(&self.stream)?;
             let Some(answer) = answer else { return Ok(None) };
-            write(&self.stream, &prove(key, &nonce, &answer, self.target)?)?;
-            self.state = ConnectState::Proved;
+            write(&self.stream, &prove(key, mode, &nonce, &answer, self.target)?)?;
+            self.state = ConnectState::Proved(nonce, nonce_of(&answer));
         }
         self.packet.read::<VERDICT>(&self.stream)?.map(read_verdict).transpose()
+    }
+
+    /// The stream as it goes on after the verdict.
+    pub(super) fn proved(self, (key, mode): Own<'_>) -> Stream {
+        match (mode, self.state) {
+            (Mode::Encrypted, ConnectState::Proved(own, theirs)) => {
+                let Secrets { requests, responses } = Secrets::derive(key, &own, &theirs);
+                Stream::encrypted(self.stream, &requests, &responses)
+            }
+            _ => Stream::plain(self.stream),
+        }
     }
 }

@@ -46,6 +46,11 @@ pub(super) const ACK_BYTES: u64 = 128 << 10;
 pub(super) const ACK_IDLE: u32 = 6;
 /// Bytes of one read from a socket into the shared buffer.
 pub(super) const SCRATCH: usize = 64 << 10;
+/// Bytes of an encrypted stream that are read at once, when little comes and when much does.
+pub(super) const RAW_SMALL: usize = 4 << 10;
+pub(super) const RAW_LARGE: usize = 64 << 10;
+/// Bytes that are encrypted for one system call.
+pub(super) const SEAL_AT_ONCE: usize = 64 << 10;
 /// A message body of at least so many missing bytes is read straight into its place.
 pub(super) const DIRECT: usize = 2 << 10;
 /// Reads from one stream before others get their turn.

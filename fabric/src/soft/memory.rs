@@ -8,10 +8,9 @@
     reason = "the bytes of a region are reached by address; its owner promised that they stay mapped"
 )]
 
-use std::io::{self, Read as _};
+use std::io;
 use std::marker::PhantomData;
-use std::net::TcpStream;
-use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU64 as RegionWord;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -318,6 +317,18 @@ impl<'a, D> Fragments<'a, D> {
         taken
     }
 
+    /// Where bytes from `from` on are, up to `len` of them.
+    fn parts(&self, mut from: usize, mut len: usize) -> impl Iterator<Item = (*mut u8, usize)> {
+        self.list.iter().take(self.count).filter_map(move |fragment| {
+            let skip = from.min(fragment.iov_len);
+            from -= skip;
+            let part = (fragment.iov_len - skip).min(len);
+            len -= part;
+            let base = fragment.iov_base.cast::<u8>().wrapping_add(skip);
+            (part != 0).then_some((base, part))
+        })
+    }
+
     fn header(&mut self) -> libc::msghdr {
         // SAFETY: a msghdr of zeros is valid: no name, no control data.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -359,6 +370,19 @@ impl<'a> Gather<'a> {
         bytes.is_empty() || self.push(bytes.as_ptr() as u64, bytes.len(), None)
     }
 
+    /// Copies bytes from `from` on; how many there were.
+    pub(super) fn copy(&self, from: usize, into: &mut [u8]) -> usize {
+        let mut used = 0;
+        for (base, len) in self.parts(from, into.len()) {
+            let Some(place) = into.get_mut(used..used + len) else { break };
+            // SAFETY: the fragment is live (borrowed bytes or a counted span), `base..base+len` lies
+            // inside it (`parts`), `place` is as long and is no registered memory.
+            unsafe { std::ptr::copy_nonoverlapping(base.cast_const(), place.as_mut_ptr(), len) };
+            used += len;
+        }
+        used
+    }
+
     /// Sends what the socket takes; `None`: nothing now.
     pub(super) fn send(mut self, socket: BorrowedFd<'_>) -> io::Result<Option<usize>> {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
@@ -376,20 +400,7 @@ impl<'a> Gather<'a> {
     /// Few bytes are copied together: the system takes longer over a list.
     fn send_joined(&self, socket: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<Option<usize>> {
         let mut bytes = [0_u8; JOINED];
-        let mut used = 0;
-        for fragment in self.list.iter().take(self.count) {
-            let Some(place) = bytes.get_mut(used..used + fragment.iov_len) else { break };
-            // SAFETY: the fragment is live (borrowed bytes or a counted span), `place` is as long
-            // and is no registered memory.
-            unsafe {
-                std::ptr::copy_nonoverlapping(
-                    fragment.iov_base.cast_const().cast(),
-                    place.as_mut_ptr(),
-                    fragment.iov_len,
-                );
-            }
-            used += fragment.iov_len;
-        }
+        let used = self.copy(0, &mut bytes);
         without_waiting(|| {
             // SAFETY: `used` bytes of a living buffer.
             count(unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), used, flags) })
@@ -403,6 +414,19 @@ impl<'a> Scatter<'a> {
         buffer.is_empty() || self.push(buffer.as_mut_ptr() as u64, buffer.len(), None)
     }
 
+    /// Puts bytes into their places from `from` on; how many had one.
+    pub(super) fn fill(&self, from: usize, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        for (base, len) in self.parts(from, bytes.len()) {
+            let Some(part) = bytes.get(used..used + len) else { break };
+            // SAFETY: the fragment is live (a buffer borrowed mutably or a counted span of a region
+            // that may be written), `base..base+len` lies inside it (`parts`), `part` is as long.
+            unsafe { std::ptr::copy(part.as_ptr(), base, len) };
+            used += len;
+        }
+        used
+    }
+
     /// Receives what is there; `None`: nothing now.
     pub(super) fn receive(mut self, socket: BorrowedFd<'_>) -> io::Result<Option<usize>> {
         let mut message = self.header();
@@ -414,40 +438,6 @@ impl<'a> Scatter<'a> {
             })
         })
     }
-}
-
-/// What came from a stream.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Received {
-    /// Bytes that went straight into their place.
-    pub(super) placed: usize,
-    /// Bytes that went into the buffer.
-    pub(super) buffered: usize,
-    /// There was less than was asked for: nothing more is there.
-    pub(super) dry: bool,
-}
-
-/// Reads what is there: first into `place`, if there is one, then into the buffer. `None`: nothing
-/// now.
-pub(super) fn receive(
-    mut stream: &TcpStream,
-    place: Option<Scatter<'_>>,
-    buffer: &mut [u8],
-) -> io::Result<Option<Received>> {
-    let (direct, asked, count) = match place {
-        None => (0, buffer.len(), without_waiting(|| stream.read(buffer))?),
-        Some(mut into) => {
-            let direct = into.total();
-            into.buffer(buffer);
-            (direct, into.total(), into.receive(stream.as_fd())?)
-        }
-    };
-    let Some(count) = count else { return Ok(None) };
-    if count == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    let placed = count.min(direct);
-    Ok(Some(Received { placed, buffered: count - placed, dry: count < asked }))
 }
 
 /// How long the peer's host has acknowledged nothing; `None` when nothing is unacknowledged. (The
@@ -483,81 +473,8 @@ pub(super) fn tests_register(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn random() -> impl FnMut() -> u32 {
-        let mut state = 1_u32;
-        move || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            state
-        }
-    }
-
-    #[test]
-    fn keys_of_an_ended_region_are_wrong_and_its_slot_is_used_again() {
-        let table = Table::new();
-        let mut bytes = [0_u8; 16];
-        let base = bytes.as_mut_ptr() as u64;
-        let mut random = random();
-        let first = table.enter(base, 16, Access::ALL, &mut random).unwrap();
-        assert!(table.local(&Sge { addr: base, len: 16, lkey: first.lkey }, true).is_some());
-        table.leave(first);
-        assert!(table.local(&Sge { addr: base, len: 16, lkey: first.lkey }, true).is_none());
-        let second = table.enter(base, 16, Access::NONE, &mut random).unwrap();
-        assert_eq!(first.lkey & 0xffff, second.lkey & 0xffff);
-        assert!(table.local(&Sge { addr: base, len: 16, lkey: first.lkey }, false).is_none());
-        assert!(table.local(&Sge { addr: base, len: 16, lkey: second.lkey }, true).is_none());
-        assert!(table.local(&Sge { addr: base, len: 16, lkey: second.lkey }, false).is_some());
-        assert!(table.remote(second.rkey, base, 1, Access::REMOTE_READ).is_none());
-    }
-
-    #[test]
-    fn a_copy_and_an_addition_reach_the_bytes() {
-        let table = Table::new();
-        let mut words = [7_u64; 4];
-        let base = words.as_mut_ptr() as u64;
-        let keys = table.enter(base, 32, Access::ALL, random()).unwrap();
-        let at = |offset, len| table.remote(keys.rkey, base + offset, len, Access::ALL).unwrap();
-        assert_eq!(at(8, 8).fetch_add(5), Some(7));
-        assert_eq!(at(4, 8).fetch_add(5), None);
-        assert_eq!(at(16, 8).compare_swap(7, 9), Some(7));
-        assert_eq!(at(16, 8).compare_swap(7, 8), Some(9));
-        assert_eq!(at(20, 8).compare_swap(7, 9), None);
-        assert_eq!(at(0, 3).fill(&[1, 2, 3, 4]), 3);
-        let mut back = [0; 4];
-        assert_eq!(at(0, 4).read(&mut back), 4);
-        assert_eq!(back, [1, 2, 3, 0]);
-        assert_eq!(words[1..3], [12, 9]);
-    }
-
-    proptest! {
-        /// Whatever a peer names, a span is given exactly for ranges inside.
-        #[test]
-        fn bounds_hold_for_every_range(
-            base in 4096_u64..1 << 47,
-            size in 1_u64..1 << 40,
-            near in -3_i64..3,
-            end in any::<bool>(),
-            addr in any::<u64>(),
-            len in 1_usize..1 << 41,
-            pick in any::<bool>(),
-        ) {
-            let table = Table::new();
-            let keys = table.enter(base, size, Access::ALL, random()).unwrap();
-            let edge = if end { base + size } else { base };
-            let addr = if pick { addr } else { edge.wrapping_add_signed(near) };
-            let inside = u128::from(addr) >= u128::from(base)
-                && u128::from(addr) + len as u128 <= u128::from(base) + u128::from(size);
-            prop_assert_eq!(
-                table.remote(keys.rkey, addr, len, Access::REMOTE_WRITE).is_some(),
-                inside
-            );
-            prop_assert!(table.remote(keys.rkey ^ 0x1_0000, base, 1, Access::NONE).is_none());
-        }
-    }
-}
+#[path = "memory_tests.rs"]
+mod tests;
 
 #[cfg(all(test, loom))]
 mod loom_tests {

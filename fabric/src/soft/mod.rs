@@ -6,6 +6,7 @@
 
 mod activity;
 mod completion_ring;
+mod config;
 mod context;
 mod cq;
 #[allow(unreachable_pub, reason = "public with the feature `testing`")]
@@ -31,11 +32,15 @@ mod qp_state;
 mod qp_table;
 mod queue_handles;
 mod random;
+#[allow(unreachable_pub, reason = "public with the feature `testing`")]
+mod record;
 mod requester;
 mod responder;
 mod reverse_path;
 mod rq;
+mod sealed_datagram;
 mod slots;
+mod stream;
 mod ud;
 mod waker;
 #[allow(unreachable_pub, reason = "public with the feature `testing`")]
@@ -44,7 +49,6 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use self::context::Context;
@@ -53,8 +57,9 @@ use self::device_handle::DeviceHandle;
 use self::fault_injection::FaultInjection;
 use self::fault_script::FaultPlan;
 use self::progress_thread::ProgressThread;
-use crate::{Device, DeviceInfo, Error, Fabric, Mtu};
+use crate::{Device, DeviceInfo, Error, Fabric};
 
+pub use config::SoftConfig;
 pub use fault_script::{FaultScript, ScriptError};
 pub use handshake::messages::JobKey;
 
@@ -69,28 +74,15 @@ pub mod testing {
     pub mod datagram {
         pub use super::super::datagram::{GRH, HEADER, Header, MAX_PAYLOAD, PACKET};
     }
+    /// Records of encrypted streams.
+    pub mod record {
+        pub use super::super::record::*;
+    }
     /// Headers of streams.
     pub mod wire {
         pub use super::super::wire::*;
     }
     pub use super::fault_script::FaultPlan;
-}
-
-/// How to open the software adapter.
-#[derive(Clone, Debug)]
-pub struct SoftConfig {
-    /// Devices, 1 to 8.
-    pub devices: u8,
-    /// Ports of each device, 1 to 8.
-    pub ports: u8,
-    /// Address of this host that peers reach.
-    pub bind: IpAddr,
-    /// Key of the job: only who has it is listened to.
-    pub key: JobKey,
-    /// MTU of the ports.
-    pub mtu: Mtu,
-    /// What goes wrong on purpose.
-    pub faults: Option<FaultScript>,
 }
 
 #[derive(Debug)]
@@ -149,10 +141,9 @@ impl Fabric for Soft {
             let problem = format!("number {index}, there are {}", self.infos.len());
             return Err(Error::argument("soft", "open a device", problem));
         };
-        let names = (self.config.bind, self.config.key, self.config.mtu);
         let unproven = descriptors::unproven(self.config.devices);
         let faults = FaultInjection::new(&self.faults);
-        let ctx = Context::open(info, names, unproven, faults, &self.thread.waker)?;
+        let ctx = Context::open(info, &self.config, unproven, faults, &self.thread.waker)?;
         let device = Arc::new(SoftDevice::new(ctx));
         self.thread.add(&device);
         Ok(Arc::new(DeviceHandle(device)))

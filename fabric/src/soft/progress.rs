@@ -24,6 +24,7 @@ use super::qp::Qp;
 use super::qp_shared::Turn;
 use super::qp_table::QpTable;
 use super::responder::Responder;
+use super::stream::Stream;
 use super::ud;
 
 /// A stream and what it is used for.
@@ -33,7 +34,7 @@ enum Conn {
     Parked(Parked),
     Connecting(Arc<Qp>, Connecting),
     /// Requests go out, answers come in.
-    Requester(Arc<Qp>, Arc<TcpStream>),
+    Requester(Arc<Qp>, Arc<Stream>),
     /// Requests come in, answers go out.
     Responder(Box<Responder>),
 }
@@ -59,13 +60,13 @@ impl Conn {
         }
     }
 
-    const fn stream(&self) -> &Arc<TcpStream> {
+    fn stream(&self) -> &TcpStream {
         match self {
             Self::Accepting(conn) => &conn.stream,
-            Self::Parked(parked) => &parked.stream,
+            Self::Parked(parked) => parked.stream.tcp(),
             Self::Connecting(_, conn) => &conn.stream,
-            Self::Requester(_, stream) => stream,
-            Self::Responder(responder) => &responder.stream,
+            Self::Requester(_, stream) => stream.tcp(),
+            Self::Responder(responder) => responder.stream.tcp(),
         }
     }
 
@@ -107,7 +108,7 @@ impl Entry {
             | EpollFlags::EPOLLET;
         let stream = self.conn.as_ref().map(Conn::stream).filter(|_| !self.watched);
         let event = EpollEvent::new(flags, self.token);
-        let begun = stream.is_some_and(|stream| ctx.epoll.add(&**stream, event).is_ok());
+        let begun = stream.is_some_and(|stream| ctx.epoll.add(stream, event).is_ok());
         self.watched |= begun;
         begun
     }
@@ -115,7 +116,7 @@ impl Entry {
     /// From now on every pass reads it. False: the system goes on to announce it.
     fn unwatch(&mut self, ctx: &Context) -> bool {
         let stream = self.conn.as_ref().map(Conn::stream);
-        let ended = stream.is_some_and(|stream| ctx.epoll.delete(&**stream).is_ok());
+        let ended = stream.is_some_and(|stream| ctx.epoll.delete(stream).is_ok());
         self.watched &= !ended;
         ended
     }

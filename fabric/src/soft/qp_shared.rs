@@ -1,5 +1,6 @@
 //! What both halves of a queue pair share: its queues, its state, and what was acknowledged.
 
+use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{self, Relaxed};
@@ -11,6 +12,7 @@ use super::limits::MAX_INLINE;
 use super::qp_state::answers;
 use super::rq::{Rq, Taken};
 use super::slots::SlotRelease;
+use super::stream::{Stream, tampering};
 use super::wire::{Refusal, low};
 use crate::sync::Flag;
 use crate::types::connection::AtomicQpState;
@@ -125,6 +127,15 @@ impl QpShared {
             }
         }
         self.request_attention();
+    }
+
+    /// A stream ended with an error. True: because somebody changed what goes over it, so this queue
+    /// pair has failed.
+    pub(super) fn stream_failed(&self, stream: &Stream, error: &io::Error) -> bool {
+        let Some(why) = tampering(error) else { return false };
+        self.ctx.warnings.stream_tampered(why, stream.peer(), self.number);
+        self.enter_error(true);
+        true
     }
 
     // ---- work that no socket announces

@@ -10,7 +10,6 @@ mod wqe;
 
 use settings::deadlines::soft::RECONNECT_FIRST;
 use std::collections::VecDeque;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use super::memory::Gather;
 use super::qp_shared::QpShared;
 use super::reverse_path::ReversePath;
 use super::slots::{SlotRelease, ring_index};
+use super::stream::Stream;
 use super::wire::{Malformed, REQUEST, Request, low};
 use crate::{Data, Operation, PostError, SendWr, Sge, Status};
 
@@ -71,7 +71,7 @@ pub(super) struct SendQueue {
     backlog: VecDeque<u8>,
     backlog_max: usize,
     deferred: u32,
-    pub(super) stream: Option<Arc<TcpStream>>,
+    pub(super) stream: Option<Arc<Stream>>,
     /// The connection was there and is gone.
     pub(super) lost: bool,
     pub(super) blocked: bool,
@@ -283,7 +283,7 @@ impl SendQueue {
     pub(super) fn lose(&mut self, qp: &QpShared) {
         self.unblock(qp);
         if let Some(stream) = self.stream.take() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = stream.tcp().shutdown(std::net::Shutdown::Both);
             self.lost = true;
         }
     }

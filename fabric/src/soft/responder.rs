@@ -8,7 +8,6 @@ mod transmit;
 
 use settings::deadlines::soft::LINGER;
 use std::collections::VecDeque;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -20,6 +19,7 @@ use super::qp::{Attributes, Qp};
 use super::qp_shared::Turn;
 use super::reverse_path::ReverseRole;
 use super::rq::Taken;
+use super::stream::Stream;
 use super::wire::{REQUEST, RESPONSE, Refusal, Request, Response, low};
 use crate::{Access, Completion, Opcode, Operation, RecvWr, Status};
 
@@ -80,7 +80,7 @@ impl Parse {
 #[derive(Debug)]
 pub(super) struct Responder {
     pub(super) qp: Arc<Qp>,
-    pub(super) stream: Arc<TcpStream>,
+    pub(super) stream: Arc<Stream>,
     access: Access,
     reverse_role: ReverseRole,
     rnr: u8,
@@ -99,12 +99,7 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    pub(super) fn new(
-        qp: Arc<Qp>,
-        stream: Arc<TcpStream>,
-        rnr: u8,
-        attributes: &Attributes,
-    ) -> Self {
+    pub(super) fn new(qp: Arc<Qp>, stream: Arc<Stream>, rnr: u8, attributes: &Attributes) -> Self {
         Self {
             qp,
             stream,

@@ -16,6 +16,7 @@ use super::limits::DATAGRAMS_PER_TURN;
 use super::qp::Qp;
 use super::qp_table::QpTable;
 use super::rq::Taken;
+use super::sealed_datagram::{BEFORE, SEALED};
 use super::slots::SlotRelease;
 use super::wire::narrow;
 use crate::{
@@ -71,6 +72,19 @@ pub(super) fn post(qp: &Qp, send: &SendWr<'_>) -> Result<(), PostError> {
 fn transmit(qp: &Qp, to: SocketAddr, header: &Header, packet: &mut [u8; PACKET], len: usize) {
     let ctx = &qp.ctx;
     let Some(whole) = header.seal(&ctx.key, packet, len) else { return };
+    match &ctx.datagrams {
+        None => send(qp, to, whole),
+        Some(cipher) => {
+            let mut room = [0; SEALED];
+            let sealed = cipher.seal(whole, &mut room);
+            sealed.into_iter().for_each(|sealed| send(qp, to, sealed));
+        }
+    }
+}
+
+/// Sends the bytes of a packet, as often and as late as a fault script wants.
+fn send(qp: &Qp, to: SocketAddr, whole: &[u8]) {
+    let ctx = &qp.ctx;
     let up = qp.attributes().is_some_and(|attributes| ctx.is_up(attributes.port));
     if !up || ctx.is_unreachable(to.ip()) {
         return;
@@ -100,25 +114,31 @@ pub(super) fn receive(ctx: &Context, qps: &QpTable, scratch: &mut [u8]) -> bool 
     // The route header of the receive takes the place of the packet's own, so that it is contiguous
     // with the payload.
     let shift = GRH - HEADER;
+    let before = ctx.datagrams.as_ref().map_or(0, |_| BEFORE);
     for turn in 0..DATAGRAMS_PER_TURN {
-        let Some(room) = scratch.get_mut(shift..=shift + PACKET) else { return false };
+        let Some(room) = scratch.get_mut(shift..=shift + SEALED) else { return false };
         let (len, from) = match ctx.udp.recv_from(room) {
             Ok(got) => got,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return turn > 0,
             // What a host answered to an earlier packet of ours; the next one may be fine.
             Err(_) => continue,
         };
-        let opened = Header::open(&ctx.key, room.get(..len).unwrap_or_default());
-        let Ok((header, payload)) = opened else {
+        let packet = room.get_mut(..len).unwrap_or_default();
+        let packet = match &ctx.datagrams {
+            None => Some(&*packet),
+            Some(cipher) => cipher.open(packet),
+        };
+        let Some(Ok((header, payload))) = packet.map(|packet| Header::open(&ctx.key, packet))
+        else {
             ctx.warnings.datagram_dropped();
             continue;
         };
         let len = payload.len();
         let route = route_header(from.ip(), ctx.ip, len);
-        if let Some(place) = scratch.get_mut(..GRH) {
+        if let Some(place) = scratch.get_mut(before..before + GRH) {
             place.copy_from_slice(&route);
         }
-        let bytes = scratch.get(..GRH + len).unwrap_or_default();
+        let bytes = scratch.get(before..before + GRH + len).unwrap_or_default();
         if ctx.is_unreachable(from.ip()) || !deliver(ctx, qps, &header, bytes) {
             ctx.warnings.datagram_dropped();
         }

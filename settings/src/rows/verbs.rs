@@ -14,6 +14,9 @@ group! { PORTS "Adapters, ports and connections" {
     GASNET_IBV_SOFT_ADDRESS: Text, Unset =>
         "Where the software adapter listens: an address of this host, or a network such as \
          10.1.2.0/24 of which the host has one.";
+    GASNET_IBV_SOFT_SECURE: Bool, NO =>
+        "Encrypt and authenticate all that the software adapter sends (ChaCha20-Poly1305 under keys \
+         made from the job's); the same on all ranks. Adapters and shared memory are left as they are.";
     GASNET_IBV_SOFT_FAULTS: Text, Unset =>
         "For tests: script of the faults that the software adapter has.";
     GASNET_IBV_GID_INDEX: Int { min: 0, max: 255 }, Unset =>

@@ -25,8 +25,9 @@ const FENCED: [(&str, &str); 5] = [
     ("GASNET_PUT_STRIPE_SZ", "4"),
     ("GASNET_GET_STRIPE_SZ", "4"),
 ];
+const SECURE: (&str, &str) = ("GASNET_IBV_SOFT_SECURE", "1");
 /// Settings that change how messages travel; each must give the same results.
-const WAYS: [(&str, &[(&str, &str)]); 8] = [
+const WAYS: [(&str, &[(&str, &str)]); 10] = [
     ("as it is", &[]),
     ("connections on demand", &[("GASNET_CONNECT_STATIC", "0")]),
     ("shared receive queue", &[("GASNET_USE_SRQ", "1")]),
@@ -35,6 +36,8 @@ const WAYS: [(&str, &[(&str, &str)]); 8] = [
     ("two devices", &[("GASNET_IBV_SOFT_DEVICES", "2"), ("GASNET_IBV_MAX_HCAS", "2")]),
     ("a device of two for each rank", &[("GASNET_IBV_SOFT_DEVICES", "2")]),
     ("fenced puts, stripes", &FENCED),
+    ("encrypted", &[SECURE]),
+    ("encrypted, connections on demand", &[SECURE, ("GASNET_CONNECT_STATIC", "0")]),
 ];
 
 #[test]

@@ -34,6 +34,7 @@ struct Way {
 }
 
 const RAILS: [(&str, &str); 2] = [("GASNET_IBV_SOFT_DEVICES", "2"), ("GASNET_IBV_MAX_HCAS", "2")];
+const SECURE: [(&str, &str); 1] = [("GASNET_IBV_SOFT_SECURE", "1")];
 const MOVING: [(&str, &str); 3] = [
     ("GASNET_AM_FLOW_CONTROL", "dynamic"),
     ("GASNET_AM_CREDITS_BANK", "4"),
@@ -42,13 +43,14 @@ const MOVING: [(&str, &str); 3] = [
 const RINGS: [(&str, &str); 2] =
     [("GASNET_AM_FLOW_CONTROL", "volume"), ("GASNET_NETWORKDEPTH_SPACE", "132K")];
 /// The first one does most of the operations, and mostly cheap ones: puts, gets, atomics.
-const WAYS: [Way; 8] = [
+const WAYS: [Way; 9] = [
     Way { name: "shared memory, light", ranks: 3, most: None, variables: &[], faults: false },
     Way { name: "shared memory", ranks: 4, most: None, variables: &[], faults: false },
     Way { name: "soft", ranks: 3, most: Some(1), variables: &[], faults: false },
     Way { name: "mixed", ranks: 4, most: Some(2), variables: &[], faults: false },
     Way { name: "moving credits", ranks: 4, most: Some(1), variables: &MOVING, faults: false },
     Way { name: "rings", ranks: 4, most: Some(1), variables: &RINGS, faults: false },
+    Way { name: "encrypted", ranks: 4, most: Some(1), variables: &SECURE, faults: false },
     Way { name: "two rails", ranks: 2, most: Some(1), variables: &RAILS, faults: false },
     Way {
         name: "faults",

@@ -25,7 +25,7 @@ impl Progress {
         token: u64,
         mut conn: Accepting,
     ) -> Fate {
-        let target = match conn.turn(&ctx.key) {
+        let target = match conn.turn(ctx.own()) {
             Ok(None) => return Some((Conn::Accepting(conn), Turn::default())),
             Ok(Some(target)) => Some(target),
             Err(why) => {
@@ -34,7 +34,7 @@ impl Progress {
             }
         };
         self.accepting = self.accepting.saturating_sub(1);
-        self.admit(token, Parked::new(conn.stream, target?))
+        self.admit(token, Parked::new(conn.proved(ctx.own()), target?))
     }
 
     /// Gives the stream of a known requester to its queue pair, or keeps it until that is ready.
@@ -155,15 +155,16 @@ impl Progress {
         if qp.destroyed.is_set() || qp.state() != QpState::Rts {
             return None;
         }
-        match conn.turn(&ctx.key) {
+        match conn.turn(ctx.own()) {
             Ok(None) => return Some((Conn::Connecting(qp, conn), Turn::default())),
             Ok(Some(true)) => {
+                let stream = Arc::new(conn.proved(ctx.own()));
                 let mut sq = try_lock_for(&qp.sq, Wait::Control)?;
                 sq.connecting = false;
-                sq.stream = Some(Arc::clone(&conn.stream));
+                sq.stream = Some(Arc::clone(&stream));
                 sq.flush(&qp);
                 drop(sq);
-                return Some((Conn::Requester(qp, conn.stream), Turn::default()));
+                return Some((Conn::Requester(qp, stream), Turn::default()));
             }
             Ok(Some(false)) | Err(Rejection::Closed) => {}
             Err(why) => {

@@ -1,6 +1,5 @@
 //! Queue pairs of a device: changes of their state, and their streams.
 
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -15,6 +14,7 @@ use crate::soft::qp_shared::{QpShared, Turn};
 use crate::soft::requester::Stop;
 use crate::soft::responder::Responder;
 use crate::soft::reverse_path::ReverseRole;
+use crate::soft::stream::Stream;
 use crate::soft::wire::Refusal;
 use crate::{QpState, QpType, Status};
 
@@ -163,7 +163,7 @@ impl Progress {
     pub(super) fn turn_requester(
         &mut self,
         ctx: &Context,
-        (qp, stream): (Arc<Qp>, Arc<TcpStream>),
+        (qp, stream): (Arc<Qp>, Arc<Stream>),
         misses: u32,
         (writable, eager): (bool, bool),
     ) -> Fate {
@@ -187,7 +187,7 @@ impl Progress {
 /// messages of the peer come on the stream.
 fn turn_responses(
     qp: &Arc<Qp>,
-    stream: &Arc<TcpStream>,
+    stream: &Arc<Stream>,
     scratch: &mut [u8],
     writable: bool,
 ) -> Result<(Turn, bool), Stop> {

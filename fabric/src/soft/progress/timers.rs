@@ -155,7 +155,7 @@ fn tick_qp(qp: &Arc<Qp>, now: Instant) -> bool {
         // The peer's process may be slow; only its host must answer.
         let dead = match &sq.stream {
             Some(_) if qp.is_unreachable() || sq.reverse_sends_lost() => true,
-            Some(stream) => silence(stream.as_fd()).is_some_and(|silent| silent >= timeout),
+            Some(stream) => silence(stream.tcp().as_fd()).is_some_and(|silent| silent >= timeout),
             None => true,
         };
         if dead {

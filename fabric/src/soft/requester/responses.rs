@@ -4,9 +4,10 @@ use super::reverse::deliver;
 use super::{Responses, SendQueue, rest_of};
 use crate::Status;
 use crate::soft::limits::{DIRECT, READS_PER_TURN, REVERSE_MAX};
-use crate::soft::memory::{Received, Scatter, Table, receive};
+use crate::soft::memory::{Scatter, Table};
 use crate::soft::qp_shared::{QpShared, Turn};
 use crate::soft::reverse_path::ReverseRole;
+use crate::soft::stream::Received;
 use crate::soft::wire::{
     Malformed, REQUEST, RESPONSE, Refusal, Request, Response, is_request, low, narrow,
 };
@@ -47,7 +48,12 @@ impl SendQueue {
             // After data that goes into its place: the next header.
             let len = if place.is_some() { RESPONSE } else { scratch.len() };
             let buffer = scratch.get_mut(..len).unwrap_or_default();
-            let received = receive(&stream, place, buffer).map_err(|_| Stop::Lost)?;
+            let received = stream.receive(place, buffer).map_err(|error| {
+                if qp.stream_failed(&stream, &error) {
+                    self.fail(qp, Status::RetryExceeded);
+                }
+                Stop::Lost
+            })?;
             let Some(Received { placed, buffered, dry }) = received else {
                 return Ok(Turn { progressed, again: false });
             };

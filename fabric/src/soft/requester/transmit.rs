@@ -1,14 +1,13 @@
 //! Requests on their way into the stream.
 
 use std::collections::VecDeque;
-use std::io::{self, Write as _};
-use std::net::TcpStream;
-use std::os::fd::AsFd as _;
+use std::io;
 
 use super::wqe::{HEADER, Wqe};
 use super::{SendQueue, rest_of};
-use crate::soft::memory::{Gather, without_waiting};
+use crate::soft::memory::Gather;
 use crate::soft::qp_shared::QpShared;
+use crate::soft::stream::Stream;
 use crate::soft::wire::{REQUEST, low};
 use crate::{Data, Status};
 
@@ -38,9 +37,9 @@ impl SendQueue {
             0
         } else if out.total() == head.len() {
             drop(out);
-            self.wrote(qp, without_waiting(|| (&*stream).write(head)))
+            self.wrote(qp, stream.write(head))
         } else {
-            self.wrote(qp, out.send(stream.as_fd()))
+            self.wrote(qp, stream.send(out))
         };
         if written == size {
             self.next = self.tail;
@@ -80,7 +79,7 @@ impl SendQueue {
     }
 
     /// One system call for as many requests as fit. `None`: the next request cannot be written now.
-    fn write_batch(&mut self, qp: &QpShared, stream: &TcpStream) -> Option<(usize, usize)> {
+    fn write_batch(&mut self, qp: &QpShared, stream: &Stream) -> Option<(usize, usize)> {
         const BATCH: usize = 12;
         let mut headers = [[0_u8; HEADER]; BATCH];
         let mut last = self.next;
@@ -137,7 +136,7 @@ impl SendQueue {
         if wanted == 0 {
             return None;
         }
-        let result = out.send(stream.as_fd());
+        let result = stream.send(out);
         let written = self.wrote(qp, result);
         self.stream.is_some().then_some((wanted, written))
     }

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use super::{Parse, Place, Responder};
 use crate::soft::limits::{DIRECT, MAX_RD_ATOM, READS_PER_TURN};
-use crate::soft::memory::{Received, Scatter, Span, Table, receive};
+use crate::soft::memory::{Scatter, Span, Table};
 use crate::soft::qp_shared::Turn;
+use crate::soft::stream::Received;
 use crate::soft::wire::{REQUEST, Refusal, Request, narrow};
 use crate::{Access, Operation, Status};
 
@@ -53,9 +54,11 @@ impl Responder {
             // next body goes straight into its place too.
             let len = if place.is_some() && self.large { REQUEST } else { scratch.len() };
             let buffer = scratch.get_mut(..len).unwrap_or_default();
-            let Some(Received { placed, buffered, dry }) =
-                receive(&self.stream, place, buffer).ok()?
-            else {
+            let received = self.stream.receive(place, buffer);
+            let received = received.inspect_err(|error| {
+                let _ = self.qp.stream_failed(&self.stream, error);
+            });
+            let Some(Received { placed, buffered, dry }) = received.ok()? else {
                 return Some(Turn { progressed, again: false });
             };
             progressed = true;

@@ -1,7 +1,5 @@
 //! Responses, and messages of the reverse path, on their way into the stream.
 
-use std::os::fd::AsFd as _;
-
 use super::{Parse, Responder};
 use crate::Access;
 use crate::soft::memory::{Gather, MAX_FRAGMENTS, Table};
@@ -57,7 +55,7 @@ impl Responder {
                 skip = 0;
             }
             let wanted = fragments.total();
-            let sent = fragments.send(self.stream.as_fd()).ok()?;
+            let sent = self.stream.send(fragments).ok()?;
             let Some(written) = sent else { return Some(()) };
             self.advance(written);
             if written < wanted {
@@ -91,10 +89,11 @@ impl Responder {
             return false;
         }
         let whole = message.total();
-        let written = message.send(self.stream.as_fd()).ok().flatten().unwrap_or(0);
-        if written != 0 && written < whole {
+        let written = self.stream.send(message).ok().flatten().unwrap_or(0);
+        let begun = written != 0 || self.stream.is_committed();
+        if begun && written < whole {
             self.out.push_back(Out::Rest(rest(written)));
         }
-        written != 0
+        begun
     }
 }

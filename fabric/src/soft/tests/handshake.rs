@@ -1,7 +1,7 @@
 //! Peers without the job key, and peers that go away.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use super::super::context::Context;
 use super::super::device::SoftDevice;
 use super::super::device_handle::DeviceHandle;
 use super::super::fault_injection::FaultInjection;
-use super::super::handshake::messages::{self, Rejection, Target};
+use super::super::handshake::messages::{self, Mode, Rejection, Target};
 use super::super::progress_thread::ProgressThread;
 use super::super::wire::Request;
-use super::{End, KEY, Memory, fabric, pair_with, spec};
+use super::{End, KEY, Memory, config, fabric, pair_with, spec};
 use crate::{
-    Access, Completion, Data, Device, DeviceInfo, Mtu, Operation, RecvWr, Retry, SendWr, Status,
+    Access, Completion, Data, Device, DeviceInfo, Operation, RecvWr, Retry, SendWr, Status,
 };
 
 /// Connections without proof that such a device keeps.
@@ -24,10 +24,9 @@ const UNPROVEN: usize = 8;
 /// A device whose inside the test sees.
 fn device() -> (Arc<dyn Device>, (Arc<SoftDevice>, ProgressThread), SocketAddr) {
     let info = DeviceInfo { name: "soft0".to_owned(), ports: 1, ib_transport: true, numa: None };
-    let names = (IpAddr::from([127, 0, 0, 1]), KEY, Mtu::B4096);
     let thread = ProgressThread::start().unwrap();
     let faults = FaultInjection::new(&Arc::default());
-    let ctx = Context::open(&info, names, UNPROVEN, faults, &thread.waker).unwrap();
+    let ctx = Context::open(&info, &config(), UNPROVEN, faults, &thread.waker).unwrap();
     let soft = Arc::new(SoftDevice::new(ctx));
     thread.add(&soft);
     let device = DeviceHandle(Arc::clone(&soft));
@@ -69,12 +68,12 @@ fn garbage_and_a_wrong_key_are_refused_and_counted() {
 
     let mut stream = connect(to);
     let nonce = [1; 16];
-    stream.write_all(&messages::hello(&nonce)).unwrap();
+    stream.write_all(&messages::hello(Mode::Plain, &nonce)).unwrap();
     let mut answer = [0; messages::CHALLENGE];
     stream.read_exact(&mut answer).unwrap();
     let target = Target { to: 0x4001, from: 1, psn: 0, rnr: 7 };
-    assert!(messages::prove(&[0; 16], &nonce, &answer, target).is_err());
-    let mut proof = messages::prove(&KEY, &nonce, &answer, target).unwrap();
+    assert!(messages::prove(&[0; 16], Mode::Plain, &nonce, &answer, target).is_err());
+    let mut proof = messages::prove(&KEY, Mode::Plain, &nonce, &answer, target).unwrap();
     proof[20] ^= 1;
     stream.write_all(&proof).unwrap();
     assert!(is_closed(stream));
@@ -93,14 +92,14 @@ fn the_slow_are_told_from_the_wrong_and_strangers_have_a_bound() {
     let said = |why| soft.ctx.warnings.rejections.lock().unwrap().contains(&why);
     let silent = connect(to);
     let mut slow = connect(to);
-    slow.write_all(&messages::hello(&[1; 16])).unwrap();
+    slow.write_all(&messages::hello(Mode::Plain, &[1; 16])).unwrap();
     slow.read_exact(&mut [0; messages::CHALLENGE]).unwrap();
     assert!(is_closed(silent) && is_closed(slow));
     wait_for(|| said(Rejection::Silent) && said(Rejection::Slow));
     assert!(!said(Rejection::WrongKey));
 
     let mut greeted = connect(to);
-    greeted.write_all(&messages::hello(&[1; 16])).unwrap();
+    greeted.write_all(&messages::hello(Mode::Plain, &[1; 16])).unwrap();
     greeted.read_exact(&mut [0; messages::CHALLENGE]).unwrap();
     let before = soft.ctx.warnings.rejected.load(Ordering::Relaxed);
     let crowd: Vec<TcpStream> = (0..3 * UNPROVEN).map(|_| connect(to)).collect();
@@ -121,7 +120,7 @@ fn half_a_hello_ends_in_time_and_hinders_nobody() {
     let to = SocketAddr::new(port.gid.ip(), port.service);
     let mut half: Vec<TcpStream> = (0..600).map(|_| connect(to)).collect();
     for stream in &mut half {
-        stream.write_all(&messages::hello(&[0; 16])[..10]).unwrap();
+        stream.write_all(&messages::hello(Mode::Plain, &[0; 16])[..10]).unwrap();
     }
     let other = End::new();
     other.connect(end.address(), end.qp.number(), &Retry::default());
@@ -147,10 +146,12 @@ fn requester(end: &End, target: Target) -> TcpStream {
     let port = end.address();
     let mut stream = connect(SocketAddr::new(port.gid.ip(), port.service));
     let nonce = [9; 16];
-    stream.write_all(&messages::hello(&nonce)).unwrap();
+    stream.write_all(&messages::hello(Mode::Plain, &nonce)).unwrap();
     let mut answer = [0; messages::CHALLENGE];
     stream.read_exact(&mut answer).unwrap();
-    stream.write_all(&messages::prove(&KEY, &nonce, &answer, target).unwrap()).unwrap();
+    stream
+        .write_all(&messages::prove(&KEY, Mode::Plain, &nonce, &answer, target).unwrap())
+        .unwrap();
     stream
 }
 

@@ -5,6 +5,7 @@ mod kill;
 mod lock_contention;
 mod partition;
 mod rc;
+mod secure;
 mod speed;
 mod stress;
 
@@ -23,16 +24,20 @@ use crate::{
 
 pub(super) const KEY: [u8; 16] = *b"key of the tests";
 
-pub(super) fn fabric() -> Arc<dyn Fabric> {
-    open(&SoftConfig {
+pub(super) fn config() -> SoftConfig {
+    SoftConfig {
         devices: 2,
         ports: 1,
         bind: "127.0.0.1".parse().unwrap(),
         key: KEY,
+        secure: false,
         mtu: Mtu::B4096,
         faults: None,
-    })
-    .unwrap()
+    }
+}
+
+pub(super) fn fabric() -> Arc<dyn Fabric> {
+    open(&config()).unwrap()
 }
 
 /// Registered memory of a test.

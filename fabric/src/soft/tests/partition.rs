@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{End, KEY, Memory};
+use super::{End, Memory, config};
 use crate::soft::FaultScript;
 use crate::soft::{SoftConfig, open};
-use crate::{Access, Completion, Data, Mtu, Operation, RecvWr, Retry, SendWr, Status};
+use crate::{Access, Completion, Data, Operation, RecvWr, Retry, SendWr, Status};
 
 /// 4.096 µs × 2^14 × 4: 268 ms.
 const RETRY: Retry = Retry { timeout: 14, count: 3, rnr: 7, rnr_timer: 6 };
@@ -17,15 +17,8 @@ const CUT: Duration = Duration::from_millis(600);
 const SEEN: Duration = Duration::from_secs(5);
 
 fn cut_off(script: &str) -> End {
-    let config = SoftConfig {
-        devices: 2,
-        ports: 1,
-        bind: "127.0.0.1".parse().unwrap(),
-        key: KEY,
-        mtu: Mtu::B4096,
-        faults: Some(FaultScript::parse(script).unwrap()),
-    };
-    End::with(open(&config).unwrap(), 64)
+    let faults = Some(FaultScript::parse(script).unwrap());
+    End::with(open(&SoftConfig { faults, ..config() }).unwrap(), 64)
 }
 
 fn send(id: u64, data: Data<'_>) -> SendWr<'_> {

@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::{End, Memory};
+use super::{End, Memory, config};
+use crate::soft::{SoftConfig, open};
 use crate::{
     Access, Completion, Data, Opcode, Operation, PostError, RecvWr, Retry, SendWr, Status,
 };
@@ -158,16 +159,17 @@ impl Player {
     }
 }
 
-fn players() -> (Player, Player) {
+fn players(secure: bool) -> (Player, Player) {
     let retry = Retry::default();
-    let (a, b) = (End::with(super::fabric(), DEPTH), End::with(super::fabric(), DEPTH));
+    let fabric = || open(&SoftConfig { secure, ..config() }).unwrap();
+    let (a, b) = (End::with(fabric(), DEPTH), End::with(fabric(), DEPTH));
     a.connect(b.address(), b.qp.number(), &retry);
     b.connect(a.address(), a.qp.number(), &retry);
     (Player::new(a), Player::new(b))
 }
 
-fn soft_round_trip() -> Duration {
-    let (mut one, mut two) = players();
+fn soft_round_trip(secure: bool) -> Duration {
+    let (mut one, mut two) = players(secure);
     let echo = std::thread::spawn(move || {
         let bytes = [0; SMALL];
         for _ in 0..ROUNDS {
@@ -189,8 +191,8 @@ fn soft_round_trip() -> Duration {
     took
 }
 
-fn soft_flood(inline: bool) -> Duration {
-    let (mut one, mut two) = players();
+fn soft_flood(inline: bool, secure: bool) -> Duration {
+    let (mut one, mut two) = players(secure);
     let sink = std::thread::spawn(move || {
         let mut came = 0;
         while came < FLOOD {
@@ -218,8 +220,8 @@ fn soft_flood(inline: bool) -> Duration {
     took
 }
 
-fn small_flood() -> Duration {
-    let (mut one, mut two) = players();
+fn small_flood(secure: bool) -> Duration {
+    let (mut one, mut two) = players(secure);
     let count = FLOOD * 20;
     let sink = std::thread::spawn(move || {
         let mut came = 0;
@@ -249,15 +251,26 @@ fn prints_ratios_to_raw_tcp() {
     let per = |took: Duration| took.as_secs_f64() * 1e6 / f64::from(ROUNDS);
     let rate = |took: Duration| f64::from(FLOOD) * LARGE as f64 / took.as_secs_f64() / 1e9;
     for _ in 0..5 {
-        let (raw, soft) = (per(raw_round_trip()), per(soft_round_trip()));
+        let (raw, soft) = (per(raw_round_trip()), per(soft_round_trip(false)));
         println!("round trip: raw {raw:.2} us, soft {soft:.2} us, ratio {:.2}", soft / raw);
         let raw = rate(raw_flood());
-        let (gather, inline) = (rate(soft_flood(false)), rate(soft_flood(true)));
+        let [gather, inline] = [false, true].map(|inline| rate(soft_flood(inline, false)));
         println!(
             "64 KiB: raw {raw:.2} GB/s, gather {gather:.2} ({:.2}), inline {inline:.2} ({:.2})",
             gather / raw,
             inline / raw
         );
-        println!("small flood: {:?} per message", small_flood());
+        println!("small flood: {:?} per message", small_flood(false));
+        let trip = per(soft_round_trip(true));
+        println!("encrypted, round trip: {trip:.2} us, ratio to plain {:.2}", trip / soft);
+        let rates = [false, true].map(|inline| rate(soft_flood(inline, true)));
+        println!(
+            "encrypted, 64 KiB: gather {:.2} GB/s ({:.2} of plain), inline {:.2} ({:.2})",
+            rates[0],
+            rates[0] / gather,
+            rates[1],
+            rates[1] / inline
+        );
+        println!("encrypted, small flood: {:?} per message", small_flood(true));
     }
 }

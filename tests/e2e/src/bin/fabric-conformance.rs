@@ -22,6 +22,7 @@ Both sides run as threads of this process over one fabric, unless an option says
   --processes         the sides are two processes that meet over pipes
   --role 0|1          this process is one side only ...
   --meet HOST:PORT    ... and meets the other one here: role 0 listens, role 1 connects
+  --secure            soft: all that is sent is encrypted
   --only TEXT         only cases whose name contains TEXT
   --device NAME       device (default: the first)
   --port N            its port (default 1)
@@ -45,6 +46,7 @@ struct Options {
     two: bool,
     processes: bool,
     piped: bool,
+    secure: bool,
     role: Option<u8>,
     meet: Option<String>,
     only: String,
@@ -67,6 +69,7 @@ impl Options {
             two: false,
             processes: false,
             piped: false,
+            secure: false,
             role: None,
             meet: None,
             only: String::new(),
@@ -85,6 +88,7 @@ impl Options {
                 "--two" => options.two = true,
                 "--processes" => options.processes = true,
                 "--piped" => options.piped = true,
+                "--secure" => options.secure = true,
                 _ => {
                     let value = args.next().ok_or(format!("{name} needs a value"))?;
                     options.set(&name, value)?;
@@ -133,6 +137,7 @@ impl Options {
             ports: 1,
             bind: self.bind,
             key: *b"conformance suit",
+            secure: self.secure,
             mtu: self.mtu,
             faults: script.map_err(|e| e.to_string())?,
         };

@@ -44,6 +44,7 @@ fn faulty(faults: Option<FaultScript>) -> Arc<dyn Device> {
         ports: 1,
         bind: "127.0.0.1".parse().unwrap(),
         key: *b"key of the tests",
+        secure: false,
         mtu: Mtu::B4096,
         faults,
     };

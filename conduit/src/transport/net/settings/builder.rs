@@ -10,8 +10,8 @@ use super::port_family::Family;
 use super::sizes::LONGEST;
 use super::{
     ConnectSettings, DepthSettings, Error, FabricChoice, FlowControl, NetSettings, Paging,
-    PinnedMemory, PollMode, PortSettings, Registration, SharedReceive, SoftAddress, SoftSettings,
-    Stripes, ThreadSettings, Timing, Total,
+    PinnedMemory, PollMode, PortSettings, Registration, SOFT_SECURE, SharedReceive, SoftAddress,
+    SoftSettings, Stripes, ThreadSettings, Timing, Total,
 };
 use crate::settings::huge_pages;
 use crate::transport::net::flow::volume::{LEAST_LONGEST, MOST_LONGEST};
@@ -84,6 +84,7 @@ fn soft(table: &Values) -> Result<SoftSettings, Error> {
         address: address.transpose().map_err(wrong)?,
         // The agent's own word; if it is none, the address is not known.
         reached: table.text("GASNETRUN_ADDRESS").and_then(|text| text.parse().ok()),
+        secure: table.bool(SOFT_SECURE),
         faults: table.text("GASNET_IBV_SOFT_FAULTS"),
     })
 }

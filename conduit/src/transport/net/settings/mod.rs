@@ -23,7 +23,7 @@ pub(crate) use self::pinned::PinnedMemory;
 use self::port_family::Family;
 pub(crate) use self::registration::{Paging, Registration};
 pub(crate) use self::sizes::{DepthSettings, FlowControl, SharedReceive, Total};
-pub(crate) use self::soft::{SoftAddress, SoftSettings};
+pub(crate) use self::soft::{SOFT_SECURE, SoftAddress, SoftSettings};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

@@ -2,6 +2,9 @@
 
 use std::net::IpAddr;
 
+/// Whether all that it sends is encrypted.
+pub(crate) const SOFT_SECURE: &str = "GASNET_IBV_SOFT_SECURE";
+
 /// The software adapter: `GASNET_IBV_SOFT_*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SoftSettings {
@@ -11,6 +14,8 @@ pub(crate) struct SoftSettings {
     pub address: Option<SoftAddress>,
     /// `GASNETRUN_ADDRESS`: what the launcher's login came to.
     pub reached: Option<IpAddr>,
+    /// Whether all that it sends is encrypted.
+    pub secure: bool,
     /// Script of faults, for tests.
     pub faults: Option<String>,
 }

@@ -26,7 +26,7 @@ fn defaults_are_those_of_the_documents() {
     assert_eq!(settings.fabric, FabricChoice::Auto);
     assert_eq!(
         settings.soft,
-        SoftSettings { devices: 1, address: None, reached: None, faults: None }
+        SoftSettings { devices: 1, address: None, reached: None, secure: false, faults: None }
     );
     assert_eq!(settings.retry, Retry::default());
     assert_eq!((settings.inline, settings.packed_long), (Some(72), 4012));

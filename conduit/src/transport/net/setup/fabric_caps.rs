@@ -11,8 +11,8 @@ use crate::segment_mode::SegmentMode;
 use crate::transport::net::error::Error;
 use crate::transport::net::members::Common;
 use crate::transport::net::records;
-use crate::transport::net::settings::FabricChoice;
 use crate::transport::net::settings::sizes::DeviceLimits;
+use crate::transport::net::settings::{FabricChoice, SOFT_SECURE};
 
 /// Bytes of a rank's record: more than any record takes.
 const RECORD: usize = 108;
@@ -26,6 +26,8 @@ pub(crate) struct FabricCaps {
     /// Of rank 0 it counts.
     pub(crate) key: Key,
     pub(crate) fabric: FabricChoice,
+    /// It encrypts what its software adapter sends.
+    pub(crate) secure: bool,
     pub(crate) adapter: bool,
     pub(crate) limits: DeviceLimits,
     /// Largest segment that adapters let the ranks of its host register, if it has asked.
@@ -47,6 +49,10 @@ impl FabricCaps {
         let mode = |one: &Self| SegmentMode::name_of(one.common.segment_mode).to_owned();
         if self.common.segment_mode != other.common.segment_mode {
             return Some(("GASNET_SEGMENT_MODE", mode(other), mode(self)));
+        }
+        if self.secure != other.secure {
+            let number = |one: &Self| u8::from(one.secure).to_string();
+            return Some((SOFT_SECURE, number(other), number(self)));
         }
         let name = |one: &Self| one.fabric.name().to_owned();
         (self.fabric != other.fabric).then(|| ("GASNET_IBV_FABRIC", name(other), name(self)))

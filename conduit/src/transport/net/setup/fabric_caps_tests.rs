@@ -15,6 +15,7 @@ fn fabric_caps(rank: u8) -> FabricCaps {
         },
         key: [rank; 16],
         fabric: FabricChoice::Auto,
+        secure: false,
         adapter: true,
         limits: DeviceLimits { max_cqe: 100, max_qp_wr: 200, max_srq_wr: 300 },
         pinnable: None,
@@ -57,6 +58,10 @@ fn what_must_be_alike_is_named_with_both_values() {
     let text = read(&all, 0).unwrap_err().to_string();
     let end = "; set it to the same on all ranks";
     assert_eq!(text, format!("setting GASNET_SUPERNODE_MAXSIZE: 2 on rank 1, 0 on rank 0{end}"));
+    let mut all = [1, 2].map(fabric_caps);
+    all[0].secure = true;
+    let text = read(&all, 1).unwrap_err().to_string();
+    assert_eq!(text, format!("setting GASNET_IBV_SOFT_SECURE: 1 on rank 0, 0 on rank 1{end}"));
     let mut all = [1, 2].map(fabric_caps);
     all[0].fabric = FabricChoice::Soft;
     let text = read(&all, 1).unwrap_err().to_string();
@@ -116,6 +121,7 @@ proptest! {
             common: Common { max_segment, neighbourhood_max, segment_mode: 2, program },
             key,
             fabric: [FabricChoice::Auto, FabricChoice::Verbs, FabricChoice::Soft][fabric],
+            secure: pages,
             adapter,
             limits: DeviceLimits { max_cqe, max_qp_wr, max_srq_wr },
             pinnable,

@@ -126,6 +126,10 @@ fn fallen_back(reason: &str, named: &str) -> String {
     )
 }
 
+/// What the user reads who asked for encryption where adapters are used.
+const NOT_ENCRYPTED: &str = "the job uses adapters, and what they send is not encrypted: GASNET_IBV_SOFT_SECURE counts for the software \
+                             adapter only (GASNET_IBV_FABRIC=soft takes that)";
+
 /// Decides on the fabric, for all ranks alike. Also what all ranks said first, and what their
 /// devices can do.
 fn opened(
@@ -147,6 +151,7 @@ fn opened(
         common,
         key: if members.rank == Rank(0) { job_key()? } else { [0; 16] },
         fabric: settings.fabric,
+        secure: settings.soft.secure,
         adapter: usable.is_some(),
         limits: usable.map_or(DeviceLimits::NONE, limits_of_ports),
         pinnable: usable
@@ -160,6 +165,9 @@ fn opened(
     match (verbs, fabric_caps.without_adapter) {
         (Some(Ok(verbs)), None) => {
             say_lack_of_paging(settings.odp, members, &fabric_caps, &verbs);
+            if settings.soft.secure && members.rank == Rank(0) {
+                say!(WARN, RANK, "{NOT_ENCRYPTED}");
+            }
             let max_segment = fabric_caps.max_segment.min(fabric_caps.pinnable);
             return Ok((verbs, fabric_caps.limits, max_segment));
         }
@@ -236,8 +244,8 @@ fn open_software(
         name: "GASNET_IBV_SOFT_FAULTS",
         problem: problem.to_string(),
     })?;
-    let (devices, mtu) = (settings.soft.devices, Mtu::B4096);
-    let fabric = soft::open(&SoftConfig { devices, ports: 1, bind, key, mtu, faults })?;
+    let (devices, secure, mtu) = (settings.soft.devices, settings.soft.secure, Mtu::B4096);
+    let fabric = soft::open(&SoftConfig { devices, ports: 1, bind, key, secure, mtu, faults })?;
     let mut ports = settings.ports.clone();
     if settings.fabric == FabricChoice::Auto {
         // What names ports named real adapters, and rank 0 has said why they are not used.

@@ -102,7 +102,8 @@ fn fences_need_atomics() {
     let Some(mut services) = services.into_iter().next() else { return };
     let faults = soft::FaultScript::parse("atomics=none").expect("script");
     let (bind, mtu) = (Ipv4Addr::LOCALHOST.into(), Mtu::B4096);
-    let config = SoftConfig { devices: 1, ports: 1, bind, key: [7; 16], mtu, faults: Some(faults) };
+    let (key, secure, faults) = ([7; 16], false, Some(faults));
+    let config = SoftConfig { devices: 1, ports: 1, bind, key, secure, mtu, faults };
     let plan = plan(&*soft::open(&config).expect("fabric"), &PLAIN);
     let refused =
         super::super::fence::Fences::exchange(&plan, &mut *services).expect_err("no atomics");

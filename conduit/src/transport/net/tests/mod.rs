@@ -181,6 +181,7 @@ fn run(size: u32, segment: usize, kind: &Kind, body: impl Fn(&Member<'_>) + Sync
             ports: 1,
             bind: Ipv4Addr::LOCALHOST.into(),
             key: [7; 16],
+            secure: false,
             mtu: Mtu::B4096,
             faults: kind.faults.map(|text| soft::FaultScript::parse(text).expect("script")),
         })
