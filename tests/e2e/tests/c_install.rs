@@ -117,6 +117,7 @@ fn files(root: &Path) -> Vec<String> {
 fn expected_files() -> Vec<String> {
     let mut list: Vec<String> = [
         LAUNCHER,
+        "lib/gasnetrun_ibv/libgasnetrun_ibv_pmi.so",
         "lib/cmake/gasnet-ibv/gasnet-ibv-config.cmake",
         "lib/cmake/gasnet-ibv/gasnet-ibv-config-version.cmake",
         "share/man/man1/gasnetrun_ibv.1",
