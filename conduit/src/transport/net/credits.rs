@@ -175,6 +175,11 @@ impl Outbox {
 
     /// As much of what waits as a message carries.
     fn with_places(&self, word: u32) -> Carried {
+        const FIT: u32 = 0x00ff_00ff;
+        if word & !FIT == 0 {
+            #[expect(clippy::cast_possible_truncation, reason = "they fit")]
+            return Carried::with_places(word as u8, (word >> Self::LENT) as u8);
+        }
         let most = u32::from(u8::MAX);
         let (back, places) = (Self::banked(word).min(most), (word >> Self::LENT).min(most));
         let rest = word - (back | places << Self::LENT);

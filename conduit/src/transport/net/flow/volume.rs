@@ -26,7 +26,7 @@ pub(crate) const NUMBERS: usize = 4;
 /// A ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// Bytes of a unit.
+    /// Bytes of a unit, a power of two.
     pub(crate) unit: u32,
     pub(crate) units: u32,
     /// Units of the longest request.
@@ -38,7 +38,7 @@ impl Geometry {
     pub(crate) fn of(space: u64, longest: u64) -> Self {
         let longest = longest.max(1);
         let space = space.clamp(LEAST_LONGEST * longest, MOST_LONGEST * longest);
-        let unit = space.div_ceil(MOST_UNITS.into()).next_multiple_of(LEAST_UNIT);
+        let unit = space.div_ceil(MOST_UNITS.into()).max(LEAST_UNIT).next_power_of_two();
         let each = longest.div_ceil(unit);
         let units = (space / unit).max(LEAST_LONGEST * each);
         let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
@@ -51,7 +51,8 @@ impl Geometry {
 
     /// Units that a request of `len` bytes takes.
     pub(crate) const fn units_of(self, len: u32) -> u32 {
-        len.div_ceil(self.unit)
+        // A division by a number that is not known takes longer than what surrounds it.
+        len.saturating_add(self.unit - 1) >> self.unit.trailing_zeros()
     }
 
     /// Where a request of so many units ends.
@@ -82,20 +83,23 @@ pub(crate) struct Place {
 pub(crate) struct Writer {
     ring: Geometry,
     at: u32,
-    used: u32,
+    /// Units that requests so far have taken, and of those how many are free again; both wrap.
+    taken: u32,
+    freed: u32,
     /// Of the next request, and of the oldest that is not known to be done.
     number: u32,
     oldest: u32,
-    /// What each of these takes, by its number modulo the length.
-    spans: Box<[u32]>,
+    /// What requests up to each of these, and the one before, have taken, by its number modulo the
+    /// length.
+    ends: Box<[u32]>,
     most: u32,
 }
 
 impl Writer {
     /// At most `most` requests are out at once.
     pub(crate) fn new(ring: Geometry, most: u32) -> Self {
-        let spans = vec![0; most.next_power_of_two() as usize].into_boxed_slice();
-        Self { ring, at: 0, used: 0, number: 0, oldest: 0, spans, most }
+        let ends = vec![0; (most + 1).next_power_of_two() as usize].into_boxed_slice();
+        Self { ring, at: 0, taken: 0, freed: 0, number: 0, oldest: 0, ends, most }
     }
 
     const fn out(&self) -> u32 {
@@ -107,9 +111,10 @@ impl Writer {
         self.number
     }
 
+    /// What was taken up to a request.
     #[inline]
-    fn span(&mut self, number: u32) -> &mut u32 {
-        &mut self.spans[number as usize & (self.spans.len() - 1)]
+    fn end(&mut self, number: u32) -> &mut u32 {
+        &mut self.ends[number as usize & (self.ends.len() - 1)]
     }
 
     /// First unit and units of the next request of `len` bytes, and what it takes; `None`: not now.
@@ -117,7 +122,8 @@ impl Writer {
     fn next(&self, len: u32) -> Option<(u32, u32, u32)> {
         let units = self.ring.units_of(len);
         let (start, span) = self.ring.next(self.at, units);
-        let fits = self.out() < self.most && self.used + span <= self.ring.units;
+        let used = self.taken.wrapping_sub(self.freed);
+        let fits = self.out() < self.most && used + span <= self.ring.units;
         fits.then_some((start, units, span))
     }
 
@@ -131,9 +137,9 @@ impl Writer {
     pub(crate) fn take(&mut self, len: u32) -> Option<Place> {
         let (start, units, span) = self.next(len)?;
         let number = self.number;
-        *self.span(number) = span;
+        self.taken = self.taken.wrapping_add(span);
+        *self.end(number) = self.taken;
         self.number = number.wrapping_add(1);
-        self.used += span;
         self.at = self.ring.past(start, units);
         Some(Place { number, start, units })
     }
@@ -142,8 +148,9 @@ impl Writer {
     pub(crate) fn untake(&mut self) {
         if self.out() > 0 {
             self.number = self.number.wrapping_sub(1);
-            let span = *self.span(self.number);
-            self.used -= span;
+            let before = *self.end(self.number.wrapping_sub(1));
+            let span = self.taken.wrapping_sub(before);
+            self.taken = before;
             self.at = (self.at + self.ring.units - span) % self.ring.units;
         }
     }
@@ -151,10 +158,9 @@ impl Writer {
     /// The oldest `count` requests are done.
     #[inline]
     pub(crate) fn freed(&mut self, count: u32) {
-        let end = self.oldest.wrapping_add(count.min(self.out()));
-        while self.oldest != end {
-            self.used -= *self.span(self.oldest);
-            self.oldest = self.oldest.wrapping_add(1);
+        if count != 0 {
+            self.oldest = self.oldest.wrapping_add(count.min(self.out()));
+            self.freed = *self.end(self.oldest.wrapping_sub(1));
         }
     }
 
@@ -197,6 +203,10 @@ pub(crate) struct Owner {
     /// Requests that are done, by their number modulo the length: twice as many as may be out, so
     /// that the one before the oldest of these is there too.
     done: Box<[AtomicU64]>,
+    /// Requests that may be out at once.
+    most: u32,
+    /// So many places that can be given back are never much, whatever they take.
+    few: u32,
     /// How many from the first on are done, and where the last of these ends.
     prefix: AtomicU64,
 }
@@ -207,11 +217,10 @@ impl Owner {
         // As if those before the first had taken nothing.
         let before = |at: u32| Place { number: at.wrapping_sub(length), start: 0, units: 0 };
         let done = (0..length).map(|at| AtomicU64::new(word(before(at)))).collect();
-        Self { ring, done, prefix: AtomicU64::new(0) }
-    }
-
-    fn most(&self) -> u32 {
-        u32::try_from(self.done.len() / 2).unwrap_or(u32::MAX)
+        let most = length / 2;
+        // They and what is left out before the start of the ring take one of the longest more.
+        let few = (ring.units / ring.longest.max(1)).saturating_sub(3).min((most - 1) / 2);
+        Self { ring, done, most, few, prefix: AtomicU64::new(0) }
     }
 
     #[inline]
@@ -228,7 +237,7 @@ impl Owner {
     /// A request has come.
     #[inline(always)]
     pub(crate) fn arrived(&self, number: u32) -> Result<(), Wrong> {
-        let (expected, most) = (self.prefix().0, self.most());
+        let (expected, most) = (self.prefix().0, self.most);
         if number.wrapping_sub(expected) < most {
             Ok(())
         } else {
@@ -276,19 +285,20 @@ impl Owner {
     /// might have no room for the longest request although all are done.
     #[inline]
     pub(crate) fn is_due(&self, banked: u32) -> bool {
-        banked != 0 && self.is_much(banked)
+        debug_assert!(banked > self.few || banked == 0 || !self.is_much(banked));
+        banked > self.few && self.is_much(banked)
     }
 
     fn is_much(&self, banked: u32) -> bool {
-        if 2 * banked >= self.most() {
+        if 2 * banked >= self.most {
             return true;
         }
         let (number, at) = self.prefix();
         let last = self.entry(number.wrapping_sub(banked + 1)).load(Ordering::Acquire);
         let (start, units) = parts_in(last);
-        let from = (start + units) % self.ring.units;
+        let from = self.ring.past(start, units);
         // All of the ring, if they are equal.
-        let held = (at + self.ring.units - from - 1) % self.ring.units + 1;
+        let held = if at > from { at - from } else { at + self.ring.units - from };
         held + 2 * self.ring.longest > self.ring.units
     }
 }
