@@ -117,13 +117,17 @@ impl Writer {
         &mut self.ends[number as usize & (self.ends.len() - 1)]
     }
 
+    /// Units that are in use.
+    const fn used(&self) -> u32 {
+        self.taken.wrapping_sub(self.freed)
+    }
+
     /// First unit and units of the next request of `len` bytes, and what it takes; `None`: not now.
     #[inline]
     fn next(&self, len: u32) -> Option<(u32, u32, u32)> {
         let units = self.ring.units_of(len);
         let (start, span) = self.ring.next(self.at, units);
-        let used = self.taken.wrapping_sub(self.freed);
-        let fits = self.out() < self.most && used + span <= self.ring.units;
+        let fits = self.out() < self.most && self.used() + span <= self.ring.units;
         fits.then_some((start, units, span))
     }
 

@@ -62,7 +62,7 @@ impl World {
             assert_eq!(again, Some(place), "what was undone is not as it was");
         }
         assert!(place.start + place.units <= self.ring.units, "{place:?} is outside the ring");
-        assert!(self.writer.used <= self.ring.units, "more than the budget");
+        assert!(self.writer.used() <= self.ring.units, "more than the budget");
         assert!(self.writer.out() <= self.most, "more than may be out");
         for unit in &mut self.map[Self::units(place)] {
             assert_eq!(*unit, None, "{place:?} lies on a live request");
@@ -233,5 +233,5 @@ fn threads_give_each_place_back_once() {
         }
     });
     assert_eq!(given.into_inner(), ended.into_inner());
-    assert_eq!(writer.into_inner().unwrap().used, 0);
+    assert_eq!(writer.into_inner().unwrap().used(), 0);
 }
