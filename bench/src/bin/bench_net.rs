@@ -358,17 +358,28 @@ fn barrier(side: &mut Side) -> Result<()> {
     Ok(())
 }
 
+/// Sends as many messages as a sample has, and waits until all were taken. The argument of `send` is 1
+/// for the last one: it is acknowledged, and so are all, because they arrive in order. When it began.
+#[inline(always)]
+fn flood(side: &Side, send: impl Fn(i32) -> Result<()>) -> Result<Instant> {
+    let pongs = side.pongs();
+    let begin = Instant::now();
+    for number in 1..=side.count {
+        send(i32::from(number == side.count))?;
+    }
+    side.client.block_until(|| side.pongs() > pongs)?;
+    Ok(begin)
+}
+
 /// Millions of Shorts of one argument in a second, one way, and of sends of as many bytes over TCP.
 fn rate(side: &mut Side) -> Result<()> {
     for pair in 0..=side.pairs {
         let ours = |side: &Side| {
-            let (pongs, team) = (side.pongs(), side.client.team());
-            let begin = Instant::now();
-            for number in 1..=side.count {
-                let last = i32::from(number == side.count);
+            let team = side.client.team();
+            let begin = flood(side, |last| {
                 let _ = team.request_short(Rank(1), COUNTED, &[last], Flags::NONE)?;
-            }
-            side.client.block_until(|| side.pongs() > pongs)?;
+                Ok(())
+            })?;
             Ok(millions_per_second(begin, side.count))
         };
         let mut samples = vec![("short_rate", side.against_server(|| ours(side))?)];
@@ -417,15 +428,12 @@ fn medium(side: &mut Side) -> Result<()> {
     let block = vec![1_u8; BLOCK.min(most)];
     for pair in 0..=side.pairs {
         let ours = |side: &Side| {
-            let (pongs, team) = (side.pongs(), side.client.team());
-            let begin = Instant::now();
-            for number in 1..=side.count {
-                // The last one is acknowledged, and so are all, because they arrive in order.
-                let last = i32::from(number == side.count);
+            let team = side.client.team();
+            let begin = flood(side, |last| {
                 let _ =
                     team.request_medium(Rank(1), DATA, black_box(&block), &[last], Flags::NONE)?;
-            }
-            side.client.block_until(|| side.pongs() > pongs)?;
+                Ok(())
+            })?;
             Ok(megabytes_per_second(begin, block.len() * side.count))
         };
         let mut samples = vec![("medium_mbps", side.against_server(|| ours(side))?)];

@@ -176,13 +176,6 @@ pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
     }
 }
 
-/// A line of the page: a figure, and what each of the others has beside ours.
-#[derive(Default)]
-struct Line<'a> {
-    ours: Vec<&'a str>,
-    others: [Option<(&'a str, &'a str)>; 3],
-}
-
 /// The table of the newest record that has one, for people who compare.
 pub(crate) fn page(records: &[Value]) -> Option<String> {
     let record = records.iter().rev().find(|record| record["suite"] == "peers")?;
@@ -194,29 +187,28 @@ pub(crate) fn page(records: &[Value]) -> Option<String> {
         text(record, "date").split('T').next().unwrap_or_default(),
     );
     for wire in [Wire::Tcp, Wire::Roce] {
-        let (wire, better) = (wire.words().1, |more| if more { "more" } else { "less" });
+        let wire = wire.words().1;
         let _ = write!(
             out,
             "\n## {wire}\n\n| figure | better | ours | UCX | libfabric | bare means |\n|---|---|---:|---:|---:|---:|\n"
         );
         for figure in &FIGURES {
-            let mut line = Line::default();
+            let (mut ours, mut others) = ("", [None; 3]);
             for row in record["rows"].as_array().into_iter().flatten() {
                 let name = text(row, "figure");
                 let who = name.strip_prefix(figure.name).and_then(|rest| {
                     rest.strip_prefix(" over ")?.strip_prefix(wire)?.strip_prefix(", ")
                 });
                 if let Some(at) = who.and_then(|who| OTHERS.iter().position(|one| *one == who)) {
-                    line.ours.push(text(row, "ours"));
-                    line.others[at] = Some((text(row, "reference"), text(row, "ratio")));
+                    ours = text(row, "ours");
+                    others[at] = Some((text(row, "reference"), text(row, "ratio")));
                 }
             }
-            let [ucx, libfabric, bare] = line.others.map(|other| match other {
+            let [ucx, libfabric, bare] = others.map(|other| match other {
                 Some((value, ratio)) if !ratio.is_empty() => format!("{value} ({ratio})"),
                 _ => String::new(),
             });
-            let ours = line.ours.first().copied().unwrap_or_default();
-            let better = better(figure.more_is_better);
+            let better = if figure.more_is_better { "more" } else { "less" };
             let _ = writeln!(
                 out,
                 "| {} | {better} | {ours} | {ucx} | {libfabric} | {bare} |",
