@@ -88,8 +88,27 @@ struct Mpi {
     finalization: &'static Finalization,
     /// Lines of `key=value`, put since the last fence.
     pending: String,
-    /// What all ranks put before it.
-    visible: BTreeMap<String, String>,
+    values: Fenced,
+}
+
+/// What all ranks put before the last two fences, as long as [`ProcessManager`] promises it.
+#[derive(Default)]
+struct Fenced {
+    last: BTreeMap<String, String>,
+    before: BTreeMap<String, String>,
+}
+
+impl Fenced {
+    /// After a fence: what all ranks put before it, in lines of `key=value`.
+    fn fence(&mut self, all: &str) {
+        let pairs = all.lines().filter_map(|line| line.split_once('='));
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        self.before = std::mem::replace(&mut self.last, pairs);
+    }
+
+    fn get(&self, key: &str) -> Option<&String> {
+        self.last.get(key).or_else(|| self.before.get(key))
+    }
 }
 
 /// The flavour of the MPI whose launcher started this process, or that is in it already.
@@ -183,8 +202,8 @@ fn connect(
     let finalization = Finalization::new(Box::new(MpiFinalize { plugin, finalize }));
     let (rank, size, job) = (Rank(joined.rank), joined.size, String::new());
     let info = JobInfo { manager: NAME, rank, size, job, value_limit: VALUE_LIMIT };
-    let (pending, visible) = (String::new(), BTreeMap::new());
-    let mut manager = Mpi { plugin, info, finalization, pending, visible };
+    let (pending, values) = (String::new(), Fenced::default());
+    let mut manager = Mpi { plugin, info, finalization, pending, values };
     manager.name_the_job()?;
     join(Box::new(manager), &Identity::here(), bounds(joined.size))
 }
@@ -247,20 +266,18 @@ impl ProcessManager for Mpi {
         let lengths = self.gather(length.to_le_bytes().to_vec(), &fours, watch)?;
         let lengths: Vec<u32> =
             lengths.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-        self.visible.clear();
-        if lengths.iter().all(|length| *length == 0) {
-            return Ok(());
+        let mut all = Vec::new();
+        if lengths.iter().any(|length| *length != 0) {
+            all = self.gather(text.into_bytes(), &lengths, watch)?;
         }
-        let all = self.gather(text.into_bytes(), &lengths, watch)?;
         let all = String::from_utf8(all).map_err(|_| nonsense("it is no text"))?;
-        let pairs = all.lines().filter_map(|line| line.split_once('='));
-        self.visible.extend(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        self.values.fence(&all);
         Ok(())
     }
 
     fn get(&mut self, from: Rank, key: &str) -> Result<String, Error> {
-        self.visible.get(key).cloned().ok_or_else(|| {
-            let problem = "was not put before the fence".to_owned();
+        self.values.get(key).cloned().ok_or_else(|| {
+            let problem = "was not put before the last two fences".to_owned();
             ProcessManagerError::Value { manager: NAME, key: key.to_owned(), from, problem }.into()
         })
     }
@@ -297,6 +314,17 @@ impl FinalizeCalls for MpiFinalize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_there_until_the_second_fence_after_theirs() {
+        let mut values = Fenced::default();
+        let mut seen = Vec::new();
+        for all in ["a=1\nb=x=y\n", "c=2\n", "", ""] {
+            values.fence(all);
+            seen.push(["a", "b", "c"].map(|key| values.get(key).cloned().unwrap_or_default()));
+        }
+        assert_eq!(seen, [["1", "x=y", ""], ["1", "x=y", "2"], ["", "", "2"], ["", "", ""]]);
+    }
 
     #[test]
     fn where_plugins_are_looked_for() {

@@ -34,14 +34,15 @@ pub trait ProcessManager: Send {
     /// Host of every rank, if the process manager knows it.
     fn host_map(&mut self) -> Result<Option<Vec<HostId>>, Error>;
 
-    /// Puts a value; others may read it after the next fence. A key is put once in a job.
+    /// Puts a value; others may read it after the next fence and after the one that follows. A key
+    /// is put once in a job.
     fn put(&mut self, key: &str, value: &str) -> Result<(), Error>;
 
     /// Collective over the job: what was put before can be read after it. `watch` is asked
     /// every [`settings::deadlines::bootstrap::PM_WATCH`] or more often.
     fn fence(&mut self, watch: &mut Watch<'_>) -> Result<(), Error>;
 
-    /// The value that `from` put before the last fence.
+    /// The value that `from` put before the last fence, or before the one before that.
     fn get(&mut self, from: Rank, key: &str) -> Result<String, Error>;
 
     /// How this rank leaves.

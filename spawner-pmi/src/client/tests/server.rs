@@ -54,7 +54,8 @@ pub(super) struct Counts {
 
 #[derive(Default)]
 struct KeyValueSpace {
-    visible: BTreeMap<String, String>,
+    /// Each value with the fence that it was put before.
+    visible: BTreeMap<String, (usize, String)>,
     pending: Vec<(String, String)>,
     inside: usize,
     generation: usize,
@@ -170,7 +171,11 @@ impl Server {
     fn get(&self, key: &str) -> Option<String> {
         let mut space = self.lock();
         space.counts.gets += 1;
-        let mut value = space.visible.get(key).cloned()?;
+        let (fence, mut value) = space.visible.get(key).cloned()?;
+        // No longer than a process manager must keep it.
+        if fence + 1 < space.generation {
+            return None;
+        }
         if let Some((sign, Fault::Cut(length))) = &self.habits.fault
             && key.contains(sign)
         {
@@ -188,9 +193,10 @@ impl Server {
         if space.inside == self.size {
             space.inside = 0;
             space.generation += 1;
+            let fence = space.generation;
             for (key, value) in std::mem::take(&mut space.pending) {
                 if !first_wins || !space.visible.contains_key(&key) {
-                    space.visible.insert(key, value);
+                    space.visible.insert(key, (fence, value));
                 }
             }
             self.bell.notify_all();
