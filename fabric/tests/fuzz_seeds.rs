@@ -11,6 +11,8 @@ mod faults;
 mod hello;
 #[path = "../fuzz/bodies/peer.rs"]
 mod peer;
+#[path = "../fuzz/bodies/secure.rs"]
+mod secure;
 #[path = "../fuzz/seeds.rs"]
 mod seeds;
 #[path = "../fuzz/bodies/wire.rs"]
@@ -36,6 +38,11 @@ fn messages_of_the_handshake() {
 #[test]
 fn datagrams() {
     each("datagram", 1, datagram::run);
+}
+
+#[test]
+fn encrypted_records_and_datagrams() {
+    each("secure", 1, secure::run);
 }
 
 #[test]

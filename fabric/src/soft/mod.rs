@@ -38,6 +38,7 @@ mod requester;
 mod responder;
 mod reverse_path;
 mod rq;
+#[allow(unreachable_pub, reason = "public with the feature `testing`")]
 mod sealed_datagram;
 mod slots;
 mod stream;
@@ -77,6 +78,10 @@ pub mod testing {
     /// Records of encrypted streams.
     pub mod record {
         pub use super::super::record::*;
+    }
+    /// Encrypted datagrams.
+    pub mod sealed_datagram {
+        pub use super::super::sealed_datagram::{DatagramCipher, SEALED};
     }
     /// Headers of streams.
     pub mod wire {

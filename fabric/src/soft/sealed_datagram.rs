@@ -26,12 +26,12 @@ const TAG: usize = 16;
 const INFO: &[u8] = b"gasnet-ibv software adapter, datagrams, 1";
 
 /// Bytes before the packet.
-pub(super) const BEFORE: usize = MAGIC.len() + NONCE;
+pub const BEFORE: usize = MAGIC.len() + NONCE;
 /// Bytes of the largest encrypted packet.
-pub(super) const SEALED: usize = BEFORE + PACKET + TAG;
+pub const SEALED: usize = BEFORE + PACKET + TAG;
 
 /// Encrypts the datagrams of a device, and decrypts those that it gets.
-pub(super) struct DatagramCipher {
+pub struct DatagramCipher {
     cipher: XChaCha20Poly1305,
     sender: Nonce,
     next: AtomicU64,
@@ -44,8 +44,8 @@ impl std::fmt::Debug for DatagramCipher {
 }
 
 impl DatagramCipher {
-    /// `sender`: random.
-    pub(super) fn new(key: &JobKey, sender: Nonce) -> Self {
+    /// Of a device of the job that has `key`. `sender`: random, no other device's.
+    pub fn new(key: &JobKey, sender: Nonce) -> Self {
         let mut secret = [0; 32];
         let expanded = Hkdf::<Sha256>::new(None, key).expand(INFO, &mut secret);
         // 255 blocks of 32 bytes are possible.
@@ -55,7 +55,7 @@ impl DatagramCipher {
     }
 
     /// The encrypted form of a packet, in `room`. `None`: it is longer than any packet.
-    pub(super) fn seal<'a>(&self, packet: &[u8], room: &'a mut [u8; SEALED]) -> Option<&'a [u8]> {
+    pub fn seal<'a>(&self, packet: &[u8], room: &'a mut [u8; SEALED]) -> Option<&'a [u8]> {
         let mut nonce = [0; NONCE];
         nonce[..16].copy_from_slice(&self.sender);
         nonce[16..].copy_from_slice(&self.next.fetch_add(1, Ordering::Relaxed).to_le_bytes());
@@ -71,7 +71,7 @@ impl DatagramCipher {
 
     /// Decrypts in place: the packet, which begins after [`BEFORE`] bytes. `None`: it is not from a
     /// member of this job, or was changed on its way.
-    pub(super) fn open<'a>(&self, bytes: &'a mut [u8]) -> Option<&'a [u8]> {
+    pub fn open<'a>(&self, bytes: &'a mut [u8]) -> Option<&'a [u8]> {
         let (magic, rest) = bytes.split_first_chunk_mut::<4>()?;
         let (nonce, rest) = rest.split_first_chunk_mut::<NONCE>()?;
         let (text, tag) = rest.split_last_chunk_mut::<TAG>()?;
