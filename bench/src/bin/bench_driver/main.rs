@@ -27,6 +27,7 @@ mod ssh;
 mod tables;
 mod tree_sim;
 mod vectors;
+mod watched;
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -52,7 +53,7 @@ pub(crate) struct Repetitions {
 
 type Measure = fn(Repetitions) -> run::Result<Findings>;
 
-const FIGURES: [(&str, Measure); 12] = [
+const FIGURES: [(&str, Measure); 13] = [
     ("launch", launch::launch),
     ("one", launch::one),
     ("hello", launch::hello),
@@ -65,6 +66,7 @@ const FIGURES: [(&str, Measure); 12] = [
     ("collectives", ranks::collectives),
     ("idle", ranks::idle),
     ("exit", exits::exits),
+    ("top", watched::top),
 ];
 
 /// Figures of the C face, by `--c` instead of the others.
