@@ -1,5 +1,6 @@
 //! Runs the test programs of the workspace side by side: those that compute, as many as there are
-//! processors and behind the others; those that mostly wait, several at once.
+//! processors and behind the others; those that mostly wait, several at once; at last, one after the
+//! other, those that want the whole machine.
 //!
 //! `run-tests MESSAGES LOGS SECONDS`: MESSAGES is what `cargo test --no-run --message-format=json`
 //! wrote; the whole output goes to the folder LOGS, a file for each program. Ends all that still
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "run-tests: signal {signal}: {error}");
         }
     }
-    let ended = Queue::new(programs).run(limit, &stop, |one| {
+    let ended = Queue::new(&programs).run(limit, &stop, |one| {
         // A full disk must not end the run.
         let _ = std::fs::write(logs.join(format!("{}.log", one.program.name)), one.log());
         show(&one.text(begin));

@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Waits(usize),
     /// It computes.
     Computes,
+    /// It takes the whole machine for minutes: other tests would miss their deadlines.
+    Alone,
 }
 
 /// Programs whose tests mostly wait, and how many of them run at once. The longest come first: they
@@ -34,6 +36,8 @@ const WAITING: [(&str, usize); 12] = [
     ("e2e jobs", 3),
     ("e2e network_close", 3),
 ];
+/// Programs that run when all others are over, one after the other.
+const ALONE: [&str; 1] = ["e2e many_hosts"];
 /// Programs that compute for long; the others follow.
 const COMPUTING: [&str; 3] = ["e2e c_install", "e2e c_headers", "conduit gasnet_ibv"];
 /// How many of those that wait run at a time.
@@ -41,6 +45,9 @@ const AT_ONCE: usize = 3;
 
 /// What the program of this name does.
 pub(crate) fn kind(name: &str) -> Kind {
+    if ALONE.contains(&name) {
+        return Kind::Alone;
+    }
     let known = WAITING.iter().find(|(waiting, _)| *waiting == name);
     known.map_or(Kind::Computes, |(_, threads)| Kind::Waits(*threads))
 }
@@ -54,6 +61,7 @@ fn place(program: &Program) -> usize {
 pub(crate) struct Queue {
     waiting: Vec<Program>,
     computing: Vec<Program>,
+    alone: Vec<Program>,
     running: Vec<(Kind, Running)>,
     /// Programs that could not be started.
     broken: Vec<Ended>,
@@ -62,13 +70,18 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Nothing runs yet.
-    pub(crate) fn new(programs: Vec<Program>) -> Self {
-        let waits = |program: &Program| kind_of(program) != Kind::Computes;
-        let (mut waiting, mut computing): (Vec<_>, Vec<_>) = programs.into_iter().partition(waits);
+    pub(crate) fn new(programs: &[Program]) -> Self {
+        let of = |kind: fn(Kind) -> bool| {
+            let some = programs.iter().filter(|program| kind(kind_of(program)));
+            some.cloned().collect::<Vec<_>>()
+        };
+        let alone = of(|kind| kind == Kind::Alone);
+        let mut waiting = of(|kind| matches!(kind, Kind::Waits(_)));
+        let mut computing = of(|kind| kind == Kind::Computes);
         waiting.sort_by_key(place);
         computing.sort_by_key(place);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { waiting, computing, running: Vec::new(), broken: Vec::new(), processors }
+        Self { waiting, computing, alone, running: Vec::new(), broken: Vec::new(), processors }
     }
 
     /// Runs all, at most until `limit` or until `stop`; `each` hears of every end.
@@ -119,6 +132,10 @@ impl Queue {
             let program = self.computing.remove(0);
             self.start(program);
         }
+        if self.running.is_empty() && !self.alone.is_empty() {
+            let program = self.alone.remove(0);
+            self.start(program);
+        }
     }
 
     fn start(&mut self, program: Program) {
@@ -126,7 +143,7 @@ impl Queue {
         let threads = match kind {
             Kind::Waits(threads) => threads,
             // One for each processor run at once; more would only disturb what has deadlines.
-            Kind::Computes => 1,
+            Kind::Computes | Kind::Alone => 1,
         };
         match Running::start(program.clone(), threads, kind == Kind::Computes) {
             Ok(running) => self.running.push((kind, running)),

@@ -12,7 +12,6 @@ mod elastic;
 mod faults;
 mod full_disk;
 mod jobs;
-mod many;
 mod placement;
 mod reasons;
 mod self_start;

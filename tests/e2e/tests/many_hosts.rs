@@ -1,4 +1,5 @@
 //! 256 ranks on 64 hosts, over ssh and in an allocation of Slurm: all meet, and the code is right.
+//! A program of its own, which runs when no other does: it wants the machine for minutes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
