@@ -2,10 +2,12 @@
 
 use std::cmp::Reverse;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -104,11 +106,10 @@ pub(super) fn run(mut job: Job, once: bool, interval: Duration) -> Result<String
         let all: Vec<Vec<String>> = all.map(|cells| cells.to_vec()).collect();
         return Ok(format!("{}\n\n{}", head(&now), aligned(&all)));
     }
+    // SIGHUP ends this process at once: there is no terminal any more that could be restored.
     let over = Arc::new(AtomicBool::new(false));
-    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
-        let flag = Arc::clone(&over);
-        signal_hook::flag::register(signal as i32, flag).map_err(WatchError::Terminal)?;
-    }
+    let flag = Arc::clone(&over);
+    signal_hook::flag::register(Signal::SIGTERM as i32, flag).map_err(WatchError::Terminal)?;
     let mut terminal = ratatui::try_init().map_err(WatchError::Terminal)?;
     let shown = live(&mut terminal, &mut job, interval, &over);
     let restored = ratatui::try_restore().map_err(WatchError::Terminal);
@@ -136,11 +137,11 @@ fn live(
         drawn.map_err(WatchError::Terminal)?;
         let due = now.taken + interval;
         while Instant::now() < due {
-            let left = due.saturating_duration_since(Instant::now()).min(KEYS);
-            if over.load(Ordering::Relaxed) {
+            if over.load(Ordering::Relaxed) || hung_up(Duration::ZERO) {
                 return Ok(());
             }
-            if !event::poll(left).map_err(WatchError::Terminal)? {
+            if !event::poll(Duration::ZERO).map_err(WatchError::Terminal)? {
+                let _ = hung_up(due.saturating_duration_since(Instant::now()).min(KEYS));
                 continue;
             }
             match key(&event::read().map_err(WatchError::Terminal)?, &mut order, &mut state) {
@@ -154,6 +155,18 @@ fn live(
             before = std::mem::replace(&mut now, next);
         }
     }
+}
+
+/// Whether the terminal is gone. Waits until that or something is typed, for `limit` at most. (The
+/// library that reads keys does not know an end of them: it reads it over and over.)
+fn hung_up(limit: Duration) -> bool {
+    let stdin = std::io::stdin();
+    let mut seen = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::ZERO);
+    // An interrupted wait, as by a change of the window's size, has seen nothing.
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    poll(&mut seen, limit).is_ok()
+        && seen[0].revents().is_some_and(|events| events.intersects(gone))
 }
 
 enum Asked {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::process::send;
+use testkit::process::{Process, send};
 use testkit::{Outcome, Running, Tree, binary, launcher, skip};
 
 const BOUND: Duration = Duration::from_secs(90);
@@ -112,6 +112,47 @@ fn a_job_is_listed_shown_and_ended() {
     let gone = user.ask(&["top", "--once", name]);
     gone.expect(125);
     assert!(gone.err().contains("no job of this user runs on this machine"), "{}", gone.err());
+}
+
+/// Whoever closes the window leaves nothing behind, also where SIGHUP is ignored.
+#[test]
+fn top_ends_with_its_terminal() {
+    let user = User::new();
+    let running = user.job(2, "chat", &[]);
+    let program = binary("gasnetrun_ibv").display().to_string();
+    for before in ["", "env --ignore-signal=HUP "] {
+        // A terminal that `script` makes here has no size.
+        let size = "stty rows 24 columns 80";
+        let line = format!("{size}; exec {before}'{program}' top --interval 0.2 {}", running.pid());
+        let mut script = std::process::Command::new("script");
+        script.args(["--quiet", "--command", &line, "/dev/null"]).env("TERM", "xterm");
+        script.env("XDG_RUNTIME_DIR", user.0.path());
+        let (input, output) = (std::process::Stdio::piped(), std::process::Stdio::piped());
+        let mut terminal = script.stdin(input).stdout(output).spawn().expect("script");
+        // The picture has come.
+        let mut picture = BufReader::new(terminal.stdout.take().expect("its output"));
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains("RANK") {
+            assert_ne!(picture.read_until(b'K', &mut seen).expect("a picture"), 0);
+        }
+        let below = Process::descendants(terminal.id().cast_signed());
+        let top = below.iter().find(|process| process.command.contains(" top --interval"));
+        let top = top.expect("top").pid;
+        terminal.kill().expect("script");
+        terminal.wait().expect("its end");
+        let begin = Instant::now();
+        while Process::read(top).is_some_and(|process| !process.is_zombie()) {
+            let left = begin.elapsed() < Duration::from_secs(20);
+            if !left {
+                assert!(send(top, Signal::SIGKILL));
+            }
+            assert!(left, "{before}top goes on without its terminal");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let pid = running.pid();
+    assert!(send(pid, Signal::SIGTERM));
+    end(running, 143);
 }
 
 #[test]

@@ -81,7 +81,9 @@ impl Drop for Top {
 
 impl Top {
     fn start(launcher: i32) -> Result<Self> {
-        let top = format!("exec '{}' top {launcher}", sibling("gasnetrun_ibv")?.display());
+        // A terminal that `script` makes here has no size.
+        let size = "stty rows 80 columns 120";
+        let top = format!("{size}; exec '{}' top {launcher}", sibling("gasnetrun_ibv")?.display());
         let mut terminal = Command::new("script");
         terminal.args(["--quiet", "--command", &top, "/dev/null"]).env("TERM", "xterm");
         // It ends when its input does.
