@@ -221,7 +221,9 @@ fn hosts_that_cannot_take_a_program_are_named_with_the_reason() {
         assert!(said.contains(part), "{part} in {said}");
     }
     let user = bed.shell("head", "id -u gx").parse().expect("a number");
-    assert_eq!(kept(&bed, "n1", user), (1, 0));
+    // The whole copy, or none: the others may have failed before it was there.
+    let whole = kept(&bed, "n1", user);
+    assert!(matches!(whole, (0 | 1, 0)), "{whole:?}");
     for host in ["n2", "n3", "n4"] {
         assert_eq!(kept(&bed, host, user), (0, 0), "{host}");
     }
