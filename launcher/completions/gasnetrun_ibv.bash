@@ -122,7 +122,7 @@ _gasnetrun_ibv() {
                     return 0
                     ;;
                 --pmi)
-                    COMPREPLY=($(compgen -W "on openmpi off" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "on openmpi pmix off" -- "${cur}"))
                     return 0
                     ;;
                 --wdir)

@@ -37,8 +37,9 @@ complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -s E -d 'Varia
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l env -d 'One variable to forward to other hosts, or with a value to set for all ranks (may be repeated)' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l env-all -d 'The same for the ranks of all programs of the job' -r
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l spawner -d 'How ranks are started: ssh, mpi or pmi; overrides GASNET_IBV_SPAWNER; also -spawner=NAME' -r
-complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l pmi -d 'Serve ranks that are MPI programs, by PMI: on, openmpi or off (default: on, openmpi for a program of Open MPI)' -r -f -a "on\t'PMI-1 and PMI-2'
+complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l pmi -d 'Serve ranks that are MPI programs, by PMI: on, openmpi, pmix or off (default: on, openmpi for a program of Open MPI 2 to 4, pmix for one that needs libpmix)' -r -f -a "on\t'PMI-1 and PMI-2'
 openmpi\t'The same, and what makes Open MPI speak PMI-1'
+pmix\t'PMI-1, PMI-2 and PMIx, through libpmix of each host'
 off\t'Nothing'"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l wdir -d 'Working directory of the ranks (default: the launcher\'s own); counts more than GASNET_SSH_REMOTE_PATH' -r -f -a "(__fish_complete_directories)"
 complete -c gasnetrun_ibv -n "__fish_gasnetrun_ibv_needs_command" -l timeout -d 'End the job with code 124 after this time: seconds, or a number followed by s, m or h' -r

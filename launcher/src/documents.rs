@@ -269,9 +269,11 @@ names published for other jobs are not served.
 
 Open MPI 2 to 4 speak PMI-1 through a library that is installed with the launcher, which their
 component for Flux opens: FLUX_PMI_LIBRARY_PATH and FLUX_JOB_ID are set for a program that names Open
-MPI, or with --pmi=openmpi, which is needed where a script or an interpreter hides it. Open MPI 5, and
-programs that use libpmix themselves, need a PMIx server, which is not offered: -spawner=mpi calls
-mpirun for them.
+MPI, or with --pmi=openmpi, which is needed where a script or an interpreter hides it.
+
+Open MPI 5, and programs that use libpmix themselves, speak PMIx. For them, and with --pmi=pmix, the
+agent of each host starts a helper process that serves PMIx by libpmix (version 3 to 5), which every
+host must have where its loader looks (package libpmix2, or a folder in LD_LIBRARY_PATH).
 
 --pmi=off serves nothing and lets each rank start alone. -t names the MPI that the program needs, as
 far as its file tells.

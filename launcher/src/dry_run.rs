@@ -109,6 +109,9 @@ fn mpi(job: &Job) -> Vec<(&'static str, String)> {
             Pmi::OpenMpi => {
                 "PMI-1 and PMI-2 from the agent of each host, and a library for Open MPI"
             }
+            Pmi::Pmix => {
+                "PMI-1 and PMI-2 from the agent of each host, and PMIx through its libpmix"
+            }
             Pmi::Off => "no PMI: each rank is a job of its own",
         };
         let fact = ("mpi", format!("{library}, with {served}"));

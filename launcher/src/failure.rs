@@ -57,10 +57,10 @@ pub enum Failure {
     /// The defaults of the installation.
     #[error(transparent)]
     Defaults(#[from] settings::DefaultsError),
-    /// A client of PMIx: the library that it needs.
+    /// A client of PMIx that is to be served something else: the library that it needs.
     #[error(
-        "the program needs {0} and so a PMIx server, and gasnetrun_ibv serves PMI-1 and PMI-2 only: each rank would be \
-         a job of its own. Start it by another launcher with -spawner=mpi or -spawner=pmi, or say --pmi=off"
+        "the program needs {0} and so a PMIx server, which --pmi excludes: each rank would be a job of its own. Leave \
+         --pmi out, or say --pmi=pmix, or --pmi=off if that is what is wanted"
     )]
     Pmix(String),
     /// The launcher's working directory.

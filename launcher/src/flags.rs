@@ -184,15 +184,16 @@ pub struct Flags {
     #[arg(long, value_name = "NAME", require_equals = true, help_heading = "Job options")]
     pub spawner: Option<OsString>,
 
-    /// Serve ranks that are MPI programs, by PMI: on, openmpi or off (default: on, openmpi for a
-    /// program of Open MPI)
+    /// Serve ranks that are MPI programs, by PMI: on, openmpi, pmix or off (default: on, openmpi for a
+    /// program of Open MPI 2 to 4, pmix for one that needs libpmix)
     ///
     /// The ranks of an MPI program then are one MPI job, on one host or many, also those that use
     /// GASNet as well. A rank that does not ask for it costs a descriptor. on serves MPICH and what is
-    /// made from it, openmpi Open MPI 4 too; it is needed where a script or an interpreter hides that.
+    /// made from it, openmpi Open MPI 4 too, pmix all that speak PMIx, for which each host needs libpmix;
+    /// they are needed where a script or an interpreter hides the program.
     /// With off each rank starts as an MPI job of its own. The section MPI PROGRAMS of the manual says
     /// more.
-    #[arg(long, value_name = "on|openmpi|off", value_parser = pmi(), help_heading = "Job options")]
+    #[arg(long, value_name = "on|openmpi|pmix|off", value_parser = pmi(), help_heading = "Job options")]
     pub pmi: Option<Pmi>,
 
     /// Working directory of the ranks (default: the launcher's own); counts more than
@@ -508,11 +509,13 @@ fn pmi() -> impl TypedValueParser<Value = Pmi> {
     let values = [
         PossibleValue::new("on").help("PMI-1 and PMI-2"),
         PossibleValue::new("openmpi").help("The same, and what makes Open MPI speak PMI-1"),
+        PossibleValue::new("pmix").help("PMI-1, PMI-2 and PMIx, through libpmix of each host"),
         PossibleValue::new("off").help("Nothing"),
     ];
     PossibleValuesParser::new(values).map(|name| match name.as_str() {
         "on" => Pmi::On,
         "openmpi" => Pmi::OpenMpi,
+        "pmix" => Pmi::Pmix,
         _ => Pmi::Off,
     })
 }

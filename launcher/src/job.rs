@@ -150,6 +150,8 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
     let programs = parts::programs(&parts, here_has)?;
     let plan = JobPlan {
         job_id: job_id(&host),
+        session: String::new(),
+        host_names: Vec::new(),
         map: chosen.map,
         size: ranks,
         host,
@@ -350,10 +352,14 @@ fn choose_pmi(
     };
     // One rank alone needs nobody.
     let open_mpi = ranks > 1 && needs(Wire::OpenMpi).is_some();
-    let default = if open_mpi { Pmi::OpenMpi } else { Pmi::On };
+    let default = match needs(Wire::Pmix) {
+        Some(_) => Pmi::Pmix,
+        None if open_mpi => Pmi::OpenMpi,
+        None => Pmi::On,
+    };
     let pmi = flags.pmi.unwrap_or(default);
     match needs(Wire::Pmix) {
-        Some(mpi) if spawner == Spawner::Ssh && ranks > 1 && pmi != Pmi::Off => {
+        Some(mpi) if spawner == Spawner::Ssh && !matches!(pmi, Pmi::Off | Pmi::Pmix) => {
             Err(Failure::Pmix(mpi.library.clone()))
         }
         _ => Ok(pmi),

@@ -47,6 +47,9 @@ fn live(started: Instant) -> ExitCode {
     if first == supervisor::watch::stacks::WORD {
         return ExitCode::from(supervisor::watch::stacks::main(&words[2..]));
     }
+    if first == supervisor::pmix_helper::WORD {
+        return ExitCode::from(supervisor::pmix_helper::main());
+    }
     let result = if first == doctor::WORD {
         doctor::main(&words[2..])
             .and_then(|(text, code)| print(&log::visible(&text)).map(|()| code))

@@ -1,10 +1,10 @@
 //! Which MPI a program is made for, by the libraries that it names itself.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use object::Endianness;
-use object::elf::{DT_NEEDED, DT_NULL, FileHeader64, PT_DYNAMIC};
+use object::elf::{DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, FileHeader64, PT_DYNAMIC};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use object::read::{ReadCache, ReadRef};
 
@@ -35,14 +35,55 @@ const NAMES_LIMIT: u64 = 1 << 20;
 #[must_use]
 pub fn of(path: &Path) -> Option<Mpi> {
     let data = ReadCache::new(File::open(path).ok()?);
-    needed(&data).ok()??.into_iter().find_map(|library| {
-        let wire = wire(&library)?;
-        Some(Mpi { library, wire })
-    })
+    let named = needed(&data).ok()??;
+    let (library, wire) =
+        named.libraries.iter().find_map(|library| Some((library, wire(library)?)))?;
+    // The name of Open MPI's library has not changed since version 2: what it needs itself tells.
+    let wire = match wire {
+        Wire::OpenMpi if is_pmix_alone(library, &named.folders, path) => Wire::Pmix,
+        wire => wire,
+    };
+    Some(Mpi { library: library.clone(), wire })
 }
 
-/// Names of the libraries that an ELF file needs, read by its segments: programs may have no sections.
-fn needed<'a, R: ReadRef<'a>>(data: R) -> object::Result<Option<Vec<String>>> {
+/// Folders in which the loader of this kind of machine looks last.
+const FOLDERS: [&str; 6] =
+    ["/lib/ARCH-linux-gnu", "/usr/lib/ARCH-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+
+/// Whether a library of Open MPI, where the loader finds it for this program, names libpmix: those of
+/// version 5 do, while those before open it, or speak PMI-1, at run time.
+fn is_pmix_alone(library: &str, folders: &[PathBuf], program: &Path) -> bool {
+    let origin = program.canonicalize().unwrap_or_else(|_| program.to_owned());
+    let origin = origin.parent().unwrap_or(Path::new("/"));
+    let of_program = folders.iter().map(|folder| expanded(folder, origin));
+    let told = settings::variable("LD_LIBRARY_PATH").unwrap_or_default();
+    let told: Vec<PathBuf> = std::env::split_paths(&told).collect();
+    let last = FOLDERS.iter().map(|name| name.replace("ARCH", std::env::consts::ARCH).into());
+    let mut places = of_program.chain(told).chain(last).map(|folder: PathBuf| folder.join(library));
+    let Some(found) = places.find(|place| place.is_file()) else { return false };
+    let Ok(file) = File::open(found) else { return false };
+    let named = needed(&ReadCache::new(file)).ok().flatten();
+    named.is_some_and(|named| named.libraries.iter().any(|name| wire(name) == Some(Wire::Pmix)))
+}
+
+/// A folder that a program names, which may be told from its own.
+fn expanded(folder: &Path, origin: &Path) -> PathBuf {
+    let text = folder.to_string_lossy();
+    let origin = origin.to_string_lossy();
+    text.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin).into()
+}
+
+/// What an ELF file says about libraries.
+#[derive(Debug, Default)]
+struct Named {
+    /// Those that it needs.
+    libraries: Vec<String>,
+    /// Where they are looked for first.
+    folders: Vec<PathBuf>,
+}
+
+/// What an ELF file says about libraries, read by its segments: programs may have no sections.
+fn needed<'a, R: ReadRef<'a>>(data: R) -> object::Result<Option<Named>> {
     let head = FileHeader64::<Endianness>::parse(data)?;
     let endian = head.endian()?;
     let segments = head.program_headers(endian, data)?;
@@ -70,8 +111,15 @@ fn needed<'a, R: ReadRef<'a>>(data: R) -> object::Result<Option<Vec<String>>> {
         let end = bytes.iter().position(|byte| *byte == 0)?;
         std::str::from_utf8(&bytes[..end]).ok().map(str::to_owned)
     };
-    let wanted = entries().filter(|entry| entry.tag32(endian) == Some(DT_NEEDED));
-    Ok(Some(wanted.filter_map(|entry| name(entry.d_val(endian))).collect()))
+    let all = |tags: &[u32]| -> Vec<String> {
+        let has = |entry: &&_| {
+            object::read::elf::Dyn::tag32(*entry, endian).is_some_and(|tag| tags.contains(&tag))
+        };
+        entries().filter(has).filter_map(|entry| name(entry.d_val(endian))).collect()
+    };
+    let folders = all(&[DT_RUNPATH, DT_RPATH]);
+    let folders = folders.iter().flat_map(|paths| paths.split(':')).map(PathBuf::from).collect();
+    Ok(Some(Named { libraries: all(&[DT_NEEDED]), folders }))
 }
 
 /// What a library of this name asks the launcher for.
@@ -122,7 +170,7 @@ mod tests {
         assert_eq!(of(&own), None);
         let data = ReadCache::new(File::open(own).expect("it can be read"));
         let all = needed(&data).expect("an ELF file").expect("it has a dynamic segment");
-        assert!(all.iter().any(|library| library.starts_with("libc.so")), "{all:?}");
+        assert!(all.libraries.iter().any(|library| library.starts_with("libc.so")), "{all:?}");
         assert_eq!(of(Path::new("/etc/passwd")), None);
     }
 }

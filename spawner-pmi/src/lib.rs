@@ -4,10 +4,10 @@
 //!   `aprun` and their kind).
 //! * [`client`], for a rank: the bootstrap services over what such a launcher serves (PMI-1, PMI-2,
 //!   PMIx).
-//! * [`server`], for our own agents: PMI-1 and PMI-2 for ranks that are MPI programs.
+//! * [`server`], for our own agents: PMI-1, PMI-2 and PMIx for ranks that are MPI programs.
 //!
 //! Each is a feature, so that no program carries the parts of another. They share the format of the
-//! messages (`wire`).
+//! messages (`wire`), and [`shared_library`], which opens the libraries of others at run time.
 
 #[cfg(feature = "client")]
 pub mod client;
@@ -15,6 +15,8 @@ pub mod client;
 pub mod launch;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(any(feature = "client", feature = "server"))]
+pub mod shared_library;
 #[cfg(any(feature = "client", feature = "server"))]
 mod wire;
 

@@ -31,6 +31,7 @@ pub mod watch;
 
 pub use agent::limits::{LowStack, fit_limits};
 pub use agent::processes::allowed_cpus;
+pub use spawner_pmi::server::pmix::helper as pmix_helper;
 
 /// Life of the supervisor of a job, in the process that [`local::supervise`] forks.
 pub fn run(plan: &plan::JobPlan, origin: local::Origin) -> ! {

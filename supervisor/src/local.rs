@@ -18,10 +18,10 @@ use settings::deadlines::agent::{AFTER_LOSS, AGENT_EXIT, CLEANUP_SLICE, SIGNAL_R
 
 use crate::agent::record::Asked;
 use crate::agent::sys::{self, Reaped};
-use crate::agent::{machine, processes, record};
+use crate::agent::{machine, pmix, processes, record};
 pub use crate::event_loop::OsError;
 use crate::event_loop::{self, Poller, Ready, Role, Sender, Signals, Token, cannot, ms};
-use crate::plan::{JobPlan, Program, StdinTo};
+use crate::plan::{JobPlan, Pmi, Program, StdinTo};
 use crate::report::{End, JobReport};
 use crate::watch;
 
@@ -319,6 +319,9 @@ impl<'a> Launcher<'a> {
         event_loop::run(&mut self).map_err(cannot("wait for the node agent"))?;
         // A supervisor that was killed leaves its socket.
         watch::place::forget(&self.plan.job_id);
+        if self.plan.pmi == Pmi::Pmix {
+            pmix::forget(&self.plan.job_id);
+        }
         let done = self.poller.started.elapsed().as_secs_f64();
         let killed = u32::try_from(self.killed.len()).unwrap_or(u32::MAX);
         Ok(match self.report {

@@ -59,6 +59,10 @@ pub struct Container {
 pub struct JobPlan {
     /// Unique text for this job, for messages and reports.
     pub job_id: String,
+    /// What names its files on this host, where several agents share one; empty: `job_id`.
+    pub session: String,
+    /// Names of all hosts of the job, where ranks may ask for them; empty: `host` alone.
+    pub host_names: Vec<String>,
     /// Ranks in the job.
     pub size: u32,
     /// Name of this host, for messages.
@@ -127,6 +131,8 @@ pub enum Pmi {
     On,
     /// The same, and what makes Open MPI speak PMI-1.
     OpenMpi,
+    /// PMI-1, PMI-2 and PMIx, which a helper process on each host serves by libpmix.
+    Pmix,
 }
 
 /// One of several programs of a job.

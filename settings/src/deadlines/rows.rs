@@ -99,6 +99,11 @@ deadlines! {
              be read from a slow file system.";
         EXEC_LOOK = "agent.exec-look", ms(100),
             "Between two looks whether such a process is stopped, so that it must be continued.";
+        PMIX_START = "agent.pmix-start", secs(60),
+            "The helper process that serves PMIx starts libpmix and makes the job known to it; then \
+             the start of the job fails.";
+        PMIX_CALL = "agent.pmix-call", secs(50),
+            "It waits for the answer to one call of libpmix.";
         KILL_GRACE = "end.kill-grace", secs(2), "Between SIGTERM and SIGKILL of the ranks.";
         REAP = "end.reap", secs(5),
             "After SIGKILL, until the job is given up and names the processes that are left.";

@@ -8,7 +8,7 @@ use bootstrap::service::Error;
 use bootstrap::sys;
 use bootstrap::wait::Watch;
 use settings::deadlines::bootstrap::{MPI_EAGER, MPI_WATCH};
-use spawner_pmi::client::shared_library::Library;
+use spawner_pmi::shared_library::Library;
 
 /// Version of the interface; the plugin has the same number.
 const VERSION: u32 = 1;

@@ -3,7 +3,6 @@
 //!
 //! * [`PMI`], [`PMIX`]: the providers.
 //! * [`process_manager`]: what all of them are made of, the one for MPI included.
-//! * [`shared_library`]: opens the libraries of others at run time.
 //! * [`c_interface`]: what the library with the C interface of PMI-1 is made of.
 //! * `fuzz_harness`: a rank against any server (feature `testing`).
 
@@ -14,7 +13,6 @@ pub mod fuzz_harness;
 mod pmi;
 mod pmix;
 pub mod process_manager;
-pub mod shared_library;
 mod stream;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use bootstrap::Rank;
 use serde::{Deserialize, Serialize};
 
 use super::dialect::Reply;
-use super::{Action, Event, Phase, Server};
+use super::{Action, Event, Phase, Server, pmix};
 
 /// What agents say to each other, up and down the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,8 @@ pub enum Message {
     Fence(Vec<(String, String)>),
     /// The first rank that takes part in no further fence.
     Gone(Rank),
+    /// Of the machine that serves PMIx.
+    Pmix(pmix::Message),
 }
 
 /// A message that no correct agent sends.
@@ -30,6 +32,12 @@ pub enum StrayMessage {
     /// The end of a fence in which this host's ranks are not.
     #[error("the end of a PMI fence that has not begun here")]
     NotBegun,
+    /// Of the other machine.
+    #[error("a message of PMIx, which this job does not serve")]
+    NotServed,
+    /// For the other machine.
+    #[error(transparent)]
+    Pmix(#[from] pmix::StrayMessage),
 }
 
 /// What is known of the fence under way.
@@ -194,6 +202,7 @@ impl Server {
                 self.fence.put.extend(put);
                 self.advance();
             }
+            Message::Pmix(_) => return Err(StrayMessage::NotServed),
         }
         Ok(())
     }
@@ -208,6 +217,7 @@ impl Server {
             Message::Gone(rank) => self.rank_gone(rank),
             Message::Fence(_) if !self.fence.sent => return Err(StrayMessage::NotBegun),
             Message::Fence(put) => self.complete(put),
+            Message::Pmix(_) => return Err(StrayMessage::NotServed),
         }
         Ok(())
     }

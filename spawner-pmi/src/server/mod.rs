@@ -1,5 +1,5 @@
 //! PMI-1 and PMI-2 for the ranks of one host: the pure half of the server that an agent offers to MPI
-//! programs.
+//! programs. [`pmix`] is the same for PMIx.
 //!
 //! # Primer
 //!
@@ -24,6 +24,7 @@ mod dialect;
 mod fence;
 mod input;
 mod mapping;
+pub mod pmix;
 #[cfg(test)]
 mod tests;
 

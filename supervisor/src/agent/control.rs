@@ -513,6 +513,7 @@ impl<'a> Supervise<'a> for OneHost<'a> {
             }
             Command::FindOrphans => {
                 self.looks.stop(&self.control.poller);
+                self.ranks.close_pmix();
                 self.reap();
             }
             command => self.ranks.act(command, |_| false),

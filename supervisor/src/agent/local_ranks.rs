@@ -14,6 +14,7 @@ use super::capture::{Capture, Outlet};
 use super::input::{self, Readers};
 use super::machine::{CODE_LAUNCH, Command, RankEvent, ending};
 use super::pmi_server::PmiServer;
+use super::pmix::State;
 use super::processes;
 use super::record::epoch_now;
 use super::spawn::{SPAWN_BATCH, SpawnError, Spawner, Started};
@@ -32,6 +33,14 @@ pub(crate) struct Unready {
     /// Exit code that follows.
     pub(crate) code: i32,
     pub(crate) class: Class,
+}
+
+/// What is said where PMIx cannot be served.
+pub(crate) fn no_pmix(why: &str) -> String {
+    format!(
+        "cannot serve PMIx: {why}; install libpmix (package libpmix2) on every host or name its folder in LD_LIBRARY_PATH, \
+         start the job with -spawner=mpi, or say --pmi=off if ranks are no job of PMIx together"
+    )
 }
 
 /// Ranks whose CPU times are sampled.
@@ -123,7 +132,46 @@ impl<'a> LocalRanks<'a> {
             let class = if limit { Class::Limits } else { Class::Program };
             Unready { text: error.to_string(), code: error.code(), class }
         })?);
+        if let Some(pmi) = &mut self.pmi {
+            pmi.start_pmix(self.plan, &self.boot.share);
+        }
         Ok(())
+    }
+
+    /// Whether PMIx can be served, if it is to be.
+    pub(crate) fn pmix_state(&self) -> State {
+        self.pmi.as_ref().map(PmiServer::pmix_state).unwrap_or_default()
+    }
+
+    /// No rank of this host needs PMIx any more.
+    pub(crate) fn close_pmix(&mut self) {
+        if let Some(pmi) = &mut self.pmi {
+            pmi.close_pmix(false);
+        }
+    }
+
+    /// Whether ranks have to wait for the server of PMIx, or cannot have it.
+    fn awaits_pmix(&mut self) -> bool {
+        match self.pmix_state() {
+            State::Ready => {}
+            State::Starting => return true,
+            State::Failed(why) => {
+                if !std::mem::replace(&mut self.failed, true) {
+                    let text = log::line(&no_pmix(&why)).into_owned();
+                    let code = CODE_LAUNCH;
+                    self.boot.events.push(RankEvent::StartFailed { rank: None, code, text });
+                }
+                return true;
+            }
+        }
+        let variables = self.pmi.as_mut().and_then(PmiServer::take_variables);
+        if let (Some(variables), Some(spawner)) = (variables, &mut self.spawner)
+            && let Err(error) = spawner.give(variables)
+        {
+            self.not_started(0, error.code(), error.to_string());
+            return true;
+        }
+        false
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -157,6 +205,9 @@ impl<'a> LocalRanks<'a> {
 
     /// Starts a few ranks; whether there are more.
     pub(crate) fn start_some(&mut self) -> bool {
+        if self.spawner.is_some() && self.awaits_pmix() {
+            return false;
+        }
         let first = self.next;
         let until = first.saturating_add(SPAWN_BATCH).min(self.boot.share.count());
         let (plan, own, share) = (self.plan, self.own_input, &self.boot.share);
@@ -225,6 +276,12 @@ impl<'a> LocalRanks<'a> {
                 }
                 self.take_pmi_events();
             }
+            Token::Pmix => {
+                if let Some(pmi) = &mut self.pmi {
+                    pmi.serve_pmix(ready);
+                }
+                self.take_pmi_events();
+            }
             _ => {}
         }
     }
@@ -255,11 +312,19 @@ impl<'a> LocalRanks<'a> {
             match sys::reap() {
                 Reaped::Child(pid, end) => match self.by_pid.remove(&pid) {
                     Some(local) => self.ended(local, end),
+                    None if self.helper_ended(pid) => {}
                     None => others.push((pid, end)),
                 },
                 reaped => return (others, reaped == Reaped::Running),
             }
         }
+    }
+
+    /// Whether the child that has ended was the helper that serves PMIx.
+    fn helper_ended(&mut self, pid: i32) -> bool {
+        let was = self.pmi.as_mut().is_some_and(|pmi| pmi.child_ended(pid));
+        self.take_pmi_events();
+        was
     }
 
     fn ended(&mut self, local: u32, end: End) {
@@ -278,6 +343,9 @@ impl<'a> LocalRanks<'a> {
             pmi.ended(local);
         }
         self.take_pmi_events();
+        if self.is_through() {
+            self.close_pmix();
+        }
     }
 
     /// Carries out what was decided, here or by the root; what is asked is for the owner to answer.
@@ -307,9 +375,18 @@ impl<'a> LocalRanks<'a> {
                     self.to_groups(libc::SIGCONT);
                 }
             }
-            Command::FindOrphans => self.stop(),
+            Command::FindOrphans => {
+                self.stop();
+                self.close_pmix();
+            }
             Command::EndOrphans(signal) => {
-                for pid in processes::descendants(getpid().as_raw(), spare) {
+                let helper = |pid| self.pmi.as_ref().is_some_and(|pmi| pmi.is_helper(pid));
+                let left =
+                    processes::descendants(getpid().as_raw(), |pid| spare(pid) || helper(pid));
+                if let Some(pmi) = self.pmi.as_mut().filter(|_| signal == libc::SIGKILL) {
+                    pmi.close_pmix(true);
+                }
+                for pid in left {
                     if self.orphans.insert(pid) || signal == libc::SIGKILL {
                         let _ = sys::kill(pid, signal);
                         let _ = sys::kill(pid, libc::SIGCONT);

@@ -63,8 +63,9 @@ pub(crate) enum RankEvent {
     PmiInit { rank: u32 },
     /// It has finalized that.
     PmiFinalize { rank: u32 },
-    /// It sent what no PMI client sends, or waits by PMI for a rank that has ended.
-    PmiBroken { rank: u32, text: String },
+    /// It sent what no PMI client sends, or waits by PMI for a rank that has ended; no rank: the server
+    /// of a host is lost.
+    PmiBroken { rank: Option<u32>, text: String },
     /// It broke the protocol of the bootstrap.
     Protocol { rank: u32, text: String },
     /// Its process has ended.
@@ -74,7 +75,7 @@ pub(crate) enum RankEvent {
 impl RankEvent {
     pub(crate) const fn rank(&self) -> Option<u32> {
         match *self {
-            Self::StartFailed { rank, .. } => rank,
+            Self::StartFailed { rank, .. } | Self::PmiBroken { rank, .. } => rank,
             Self::Started { rank, .. }
             | Self::Hello { rank }
             | Self::Exiting { rank, .. }
@@ -82,7 +83,6 @@ impl RankEvent {
             | Self::Abort { rank, .. }
             | Self::PmiInit { rank }
             | Self::PmiFinalize { rank }
-            | Self::PmiBroken { rank, .. }
             | Self::Protocol { rank, .. }
             | Self::Ended { rank, .. } => Some(rank),
         }
@@ -283,7 +283,7 @@ impl Machine {
                 self.members.change(rank, |member| member.in_pmi = false);
             }
             RankEvent::PmiBroken { rank, .. } => {
-                self.fail(Cause::new(CauseKind::Pmi, Some(rank), CODE_LAUNCH));
+                self.fail(Cause::new(CauseKind::Pmi, rank, CODE_LAUNCH));
             }
             RankEvent::Protocol { rank, .. } => {
                 self.fail(Cause::new(CauseKind::Protocol, Some(rank), CODE_LAUNCH));

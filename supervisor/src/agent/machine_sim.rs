@@ -571,9 +571,11 @@ fn an_mpi_program_must_finalize() {
     assert_eq!(cause(&[ended(1), init(0), finalize(0), ended(0)]), None);
     let left = Some((CauseKind::NoMpiFinalize, Some(1), 1));
     assert_eq!(cause(&[init(0), init(1), finalize(0), ended(1)]), left);
-    let broken = Event::Rank(RankEvent::PmiBroken { rank: 0, text: String::new() });
+    let broken = Event::Rank(RankEvent::PmiBroken { rank: Some(0), text: String::new() });
     let broken = cause(&[init(0), broken, ended(1)]);
     assert_eq!(broken, Some((CauseKind::Pmi, Some(0), CODE_LAUNCH)));
+    let lost = Event::Rank(RankEvent::PmiBroken { rank: None, text: String::new() });
+    assert_eq!(cause(&[init(0), lost]), Some((CauseKind::Pmi, None, CODE_LAUNCH)));
     // Who said its farewell to the bootstrap need not finalize.
     let fini = Event::Rank(RankEvent::Fini { rank: 1, code: 0 });
     assert_eq!(cause(&[hello(0), hello(1), init(1), fini, ended(1)]), None);

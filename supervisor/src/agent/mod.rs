@@ -5,8 +5,8 @@
 //!   a job on this host alone. `record`: writes down what happened.
 //! * `local_ranks`: the ranks of one host; `host_ranks`: which those are; `limits`: whether the
 //!   system lets them be so many; `spawn`: starts them;
-//!   `bootstrap_server`: serves their bootstrap calls; `pmi_server`: those of MPI programs;
-//!   `capture`, `output`, `sink`, `input`,
+//!   `bootstrap_server`: serves their bootstrap calls; `pmi_server`: those of MPI programs, `pmix`: those
+//!   of PMIx, through a helper process; `capture`, `output`, `sink`, `input`,
 //!   `standard`, `unread`: their standard streams and ours.
 //! * `watched`: programs that watch a job. `processes`: children, and what ranks leave behind. `sys`: system calls.
 
@@ -22,6 +22,7 @@ pub(crate) mod machine;
 mod machine_sim;
 pub(crate) mod output;
 pub(crate) mod pmi_server;
+pub(crate) mod pmix;
 pub(crate) mod processes;
 pub(crate) mod record;
 mod sink;

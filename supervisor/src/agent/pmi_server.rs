@@ -1,5 +1,6 @@
 //! Serves ranks that are MPI programs: one stream socket per rank, on which PMI-1 and PMI-2 are spoken
-//! ([`spawner_pmi::server`] is the machine). A rank that never speaks costs a descriptor.
+//! ([`spawner_pmi::server`] is the machine). A rank that never speaks costs a descriptor. Where PMIx is
+//! served as well, `super::pmix` does it.
 //!
 //! Nothing that a rank sends can harm more than its own job. Sends never block, and nothing more is
 //! read of a rank that does not read what it is told.
@@ -12,13 +13,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use bootstrap::collective::Branch;
 use bootstrap::{HostId, Rank};
 use nix::sys::socket::{MsgFlags, recv, send};
-use spawner_pmi::server::{Action, Event, Message, Server, Site, StrayMessage};
+use spawner_pmi::server::{Action, Event, Message, Server, Site, StrayMessage, pmix};
 use spawner_ssh::builtin::candidates;
 
 use super::host_ranks::HostRanks;
 use super::machine::RankEvent;
+use super::pmix::{Pmix, State, Variables};
 use crate::event_loop::{Poller, Ready, Token};
-use crate::plan::{JobPlan, Program};
+use crate::plan::{JobPlan, Pmi, Program};
 
 /// Pieces of one rank's bytes that are served in a row.
 const BATCH: usize = 16;
@@ -41,6 +43,8 @@ pub(crate) enum Relayed {
     Up(Message),
     /// To all below.
     Down(Message),
+    /// To these branches.
+    To(Vec<usize>, Message),
 }
 
 /// The PMI server of one host. Ranks are addressed by their local numbers.
@@ -53,12 +57,14 @@ pub(crate) struct PmiServer {
     pub(crate) events: Vec<RankEvent>,
     messages: Vec<Relayed>,
     buffer: Vec<u8>,
+    /// PMIx, where it is served.
+    pmix: Option<Pmix>,
 }
 
 /// Whether a variable tells of the process manager that has started the launcher itself: it is not that
 /// of the launcher's ranks.
 pub(super) fn is_of_another_server(name: &OsStr) -> bool {
-    const NAMES: [&str; 13] = [
+    const NAMES: [&str; 14] = [
         "PMI_PORT",
         "PMI_JOBID",
         "PMI_SPAWNED",
@@ -72,11 +78,16 @@ pub(super) fn is_of_another_server(name: &OsStr) -> bool {
         "OMPI_MCA_pmix",
         "FLUX_JOB_ID",
         "FLUX_PMI_LIBRARY_PATH",
+        DIRECT_LAUNCH,
     ];
     const BEGINNINGS: [&str; 3] = ["PMIX_SERVER_URI", "OMPI_COMM_WORLD_", "OMPI_MCA_orte_"];
     let Some(name) = name.to_str() else { return false };
     NAMES.contains(&name) || BEGINNINGS.iter().any(|begin| name.starts_with(begin))
 }
+
+/// A variable by which Open MPI 4 knows, whatever its value, that ranks were started by who serves PMIx
+/// and not by its own mpirun: that of `jsrun`. Without it each rank would be a job of its own.
+pub(super) const DIRECT_LAUNCH: &str = "JSM_JSRUN_PORT";
 
 /// The library by which Open MPI speaks PMI-1, as `cargo build` names it.
 const LIBRARY: &str = "libgasnetrun_ibv_pmi.so";
@@ -100,6 +111,15 @@ pub(super) fn for_open_mpi(job: &str) -> Result<[(&'static str, OsString); 2], S
     job.hash(&mut hasher);
     let number = OsString::from((hasher.finish() & OPEN_MPI_NUMBERS | 1).to_string());
     Ok([("FLUX_PMI_LIBRARY_PATH", found.into()), ("FLUX_JOB_ID", number)])
+}
+
+fn rank_event(Rank(rank): Rank, event: Event) -> RankEvent {
+    match event {
+        Event::Init => RankEvent::PmiInit { rank },
+        Event::Finalize => RankEvent::PmiFinalize { rank },
+        Event::Abort(code) => RankEvent::Abort { rank, code },
+        Event::Broken(text) => RankEvent::PmiBroken { rank: Some(rank), text },
+    }
 }
 
 fn first_ranks(branches: &[Branch]) -> Vec<Rank> {
@@ -126,7 +146,19 @@ impl PmiServer {
             branches: first_ranks(branches),
             parent,
         };
-        Self::new(plan, poller, site)
+        let pmix = || Pmix::of(plan, poller, share, branches, parent);
+        Self::new(plan, poller, site, pmix)
+    }
+
+    /// The tree of agents is known: the server of this host, to which nobody has spoken, is part of it.
+    pub(crate) fn join_tree(&mut self, plan: &JobPlan, share: &HostRanks, branches: &[Branch]) {
+        let pmix = self.pmix.take();
+        let Some(server) = Self::of(plan, &self.poller, share, branches, true) else { return };
+        *self = server;
+        if let Some(mut pmix) = pmix {
+            pmix.join_tree(share, branches);
+            self.pmix = Some(pmix);
+        }
     }
 
     /// That of the root of a tree, which has no ranks.
@@ -136,12 +168,17 @@ impl PmiServer {
         host_of: &[HostId],
         branches: &[Branch],
     ) -> Option<Self> {
-        let branches = first_ranks(branches);
-        let site = Site { host_of: host_of.to_vec(), branches, ..Site::default() };
-        Self::new(plan, poller, site)
+        let first = first_ranks(branches);
+        let site = Site { host_of: host_of.to_vec(), branches: first, ..Site::default() };
+        Self::new(plan, poller, site, || Pmix::of_root(plan, poller, branches))
     }
 
-    fn new(plan: &JobPlan, poller: &Poller, site: Site) -> Option<Self> {
+    fn new(
+        plan: &JobPlan,
+        poller: &Poller,
+        site: Site,
+        pmix: impl FnOnce() -> Pmix,
+    ) -> Option<Self> {
         plan.offers_pmi().then(|| {
             let mut peers = Vec::new();
             peers.resize_with(site.ranks.len(), Peer::default);
@@ -152,6 +189,7 @@ impl PmiServer {
                 events: Vec::new(),
                 messages: Vec::new(),
                 buffer: vec![0; 16 * 1024],
+                pmix: (plan.pmi == Pmi::Pmix).then(pmix),
             }
         })
     }
@@ -202,8 +240,57 @@ impl PmiServer {
         true
     }
 
+    /// Starts the helper process of PMIx, if it is to be served.
+    pub(super) fn start_pmix(&mut self, plan: &JobPlan, share: &HostRanks) {
+        if let Some(pmix) = &mut self.pmix {
+            pmix.start(plan, share);
+        }
+    }
+
+    /// Whether PMIx can be served, if it is to be.
+    pub(crate) fn pmix_state(&self) -> State {
+        self.pmix.as_ref().map(|pmix| pmix.state.clone()).unwrap_or_default()
+    }
+
+    /// What ranks find PMIx by, once.
+    pub(super) fn take_variables(&mut self) -> Option<Variables> {
+        self.pmix.as_mut()?.variables.take()
+    }
+
+    /// Something happened at the socket of the helper process.
+    pub(super) fn serve_pmix(&mut self, ready: Ready) {
+        if let Some(pmix) = &mut self.pmix {
+            pmix.serve(ready);
+        }
+        self.act_pmix();
+    }
+
+    /// Whether the child that has ended was the helper process.
+    pub(super) fn child_ended(&mut self, pid: i32) -> bool {
+        let was = self.pmix.as_mut().is_some_and(|pmix| pmix.child_ended(pid));
+        self.act_pmix();
+        was
+    }
+
+    pub(super) fn is_helper(&self, pid: i32) -> bool {
+        self.pmix.as_ref().is_some_and(|pmix| pmix.is_helper(pid))
+    }
+
+    /// No rank of this host needs PMIx any more: the helper process goes; at once: it is killed.
+    pub(super) fn close_pmix(&mut self, at_once: bool) {
+        match &mut self.pmix {
+            Some(pmix) if at_once => pmix.kill(),
+            Some(pmix) => pmix.close(),
+            None => {}
+        }
+    }
+
     /// Reads everything that a rank has sent before it ended.
     pub(crate) fn drain(&mut self, local: u32) {
+        if let Some(pmix) = &mut self.pmix {
+            pmix.read();
+        }
+        self.act_pmix();
         // A socket holds some hundred kilobytes; the bound is for a surviving child that keeps
         // sending.
         for _ in 0..64 {
@@ -218,6 +305,10 @@ impl PmiServer {
     pub(crate) fn ended(&mut self, local: u32) {
         self.machine.ended(local);
         self.act();
+        if let Some(pmix) = &mut self.pmix {
+            pmix.machine().ended(local);
+        }
+        self.act_pmix();
     }
 
     /// Closes a rank's connection, which takes it out of the epoll set, too: nobody else has this end.
@@ -228,8 +319,14 @@ impl PmiServer {
     }
 
     pub(crate) fn hear_parent(&mut self, message: Message) -> Result<(), StrayMessage> {
-        let heard = self.machine.hear_parent(message);
+        let heard = match (message, &mut self.pmix) {
+            (Message::Pmix(message), Some(pmix)) => {
+                pmix.machine().hear_parent(message).map_err(Into::into)
+            }
+            (message, _) => self.machine.hear_parent(message),
+        };
         self.act();
+        self.act_pmix();
         heard
     }
 
@@ -239,8 +336,14 @@ impl PmiServer {
         index: usize,
         message: Message,
     ) -> Result<(), StrayMessage> {
-        let heard = self.machine.hear_child(index, message);
+        let heard = match (message, &mut self.pmix) {
+            (Message::Pmix(message), Some(pmix)) => {
+                pmix.machine().hear_child(index, message).map_err(Into::into)
+            }
+            (message, _) => self.machine.hear_child(index, message),
+        };
         self.act();
+        self.act_pmix();
         heard
     }
 
@@ -248,6 +351,10 @@ impl PmiServer {
     pub(crate) fn left(&mut self, index: usize) {
         self.machine.left(index);
         self.act();
+        if let Some(pmix) = &mut self.pmix {
+            pmix.machine().left(index);
+        }
+        self.act_pmix();
     }
 
     /// Messages for other agents that wait.
@@ -268,13 +375,29 @@ impl PmiServer {
                 }
                 Action::Up(message) => self.messages.push(Relayed::Up(message)),
                 Action::Down(message) => self.messages.push(Relayed::Down(message)),
-                Action::Tell { rank: Rank(rank), event } => self.events.push(match event {
-                    Event::Init => RankEvent::PmiInit { rank },
-                    Event::Finalize => RankEvent::PmiFinalize { rank },
-                    Event::Abort(code) => RankEvent::Abort { rank, code },
-                    Event::Broken(text) => RankEvent::PmiBroken { rank, text },
-                }),
+                Action::Tell { rank, event } => self.events.push(rank_event(rank, event)),
             }
+        }
+    }
+
+    /// Carries out what the machine of PMIx wants.
+    fn act_pmix(&mut self) {
+        let Some(pmix) = &mut self.pmix else { return };
+        while let Some(action) = pmix.next() {
+            match action {
+                pmix::Action::Tell { rank, event } => self.events.push(rank_event(rank, event)),
+                pmix::Action::Up(message) => {
+                    self.messages.push(Relayed::Up(Message::Pmix(message)));
+                }
+                pmix::Action::Down { to, message } => {
+                    self.messages.push(Relayed::To(to, Message::Pmix(message)));
+                }
+                // Done by then.
+                pmix::Action::Helper(_) => {}
+            }
+        }
+        if let Some(text) = pmix.lost.take() {
+            self.events.push(RankEvent::PmiBroken { rank: None, text });
         }
     }
 

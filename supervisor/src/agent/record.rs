@@ -94,11 +94,18 @@ impl<'a> Record<'a> {
 
     /// What is to be said of ranks of Open MPI that have never asked for each other.
     pub(crate) fn strangers(&self) -> Option<&'static str> {
-        let apart = self.plan.pmi == Pmi::OpenMpi && self.plan.size > 1 && !self.in_pmi;
-        apart.then_some(
-            "no rank has asked for the others by PMI: if they called MPI_Init, each was an MPI job of its own (Open MPI 5 \
-             needs PMIx: -spawner=mpi starts it by mpirun)",
-        )
+        match self.plan.pmi {
+            _ if self.plan.size == 1 || self.in_pmi => None,
+            Pmi::OpenMpi => Some(
+                "no rank has asked for the others by PMI: if they called MPI_Init, each was an MPI job of its own (--pmi=pmix \
+                 serves Open MPI 5, which speaks PMIx alone)",
+            ),
+            // GASNet programs, and those behind a script, need not.
+            Pmi::Pmix if !self.is_gasnet() => Some(
+                "no rank has asked for the others by PMIx: if they called MPI_Init, each was an MPI job of its own",
+            ),
+            Pmi::Pmix | Pmi::On | Pmi::Off => None,
+        }
     }
 
     /// The program is one of GASNet.
@@ -139,7 +146,7 @@ impl<'a> Record<'a> {
             }
             CauseKind::Pmi => {
                 let how = self.protocol_error.as_deref().unwrap_or("unknown");
-                format!("rank {rank}, {how}")
+                if cause.rank.is_some() { format!("rank {rank}, {how}") } else { how.to_owned() }
             }
             CauseKind::Abort => format!("rank {rank} aborted the job with code {code}"),
             CauseKind::CollectiveExit if record.is_some_and(|r| r.killed_by_launcher) => format!(

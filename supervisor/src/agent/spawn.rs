@@ -21,6 +21,7 @@ use super::input;
 use super::limits::{self, Short};
 use super::machine::CODE_LAUNCH;
 use super::pmi_server;
+use super::pmix::Variables;
 use super::sys::{self, Child, Failure, Image, Step};
 use crate::plan::{JobPlan, Pmi, Program};
 
@@ -87,6 +88,8 @@ pub(super) struct Spawner<'a> {
     share: HostRanks,
     /// One for each program of the job.
     images: Vec<ProgramImage>,
+    /// By local rank: what it finds PMIx by, the names being the same for all.
+    given: Variables,
     /// An empty file.
     empty: File,
     /// Number of the agent's socket in every rank: that of the file, which nobody else has, unless a
@@ -112,7 +115,8 @@ impl ProgramImage {
         plan: &JobPlan,
         program: Program,
         share: &HostRanks,
-        [socket, pmi]: [Option<RawFd>; 2],
+        numbers: [Option<RawFd>; 2],
+        given: &[(String, String)],
     ) -> Result<Self, SpawnError> {
         let env = program.environment(&plan.env);
         let file = text(|| "the program's path".into(), program.file.as_bytes().to_vec())?;
@@ -120,7 +124,7 @@ impl ProgramImage {
         let words =
             words.map(|(i, word)| text(|| format!("argument {i}"), word.as_bytes().to_vec()));
         let words = words.collect::<Result<Vec<_>, _>>()?;
-        let (env, own_at) = environment(plan, &env, share, [socket, pmi])?;
+        let (env, own_at) = environment(plan, &env, share, numbers, given)?;
         let directory = program.directory.map_or_else(|| plan.directory.clone(), PathBuf::from);
         Ok(Self {
             image: Image::new(file, words, env),
@@ -161,19 +165,22 @@ fn assignment(name: &OsStr, value: &OsStr) -> Result<CString, SpawnError> {
 enum Own {
     Rank(&'static str),
     Local(&'static str),
+    /// Of PMIx, by number.
+    Given(usize),
 }
 
 /// Where variables that differ from rank to rank stand in the environment.
 type OwnAt = Vec<(usize, Own)>;
 
 /// The environment of the ranks, where the agent's socket and the connection to its PMI server have
-/// these numbers, and where the variables that differ between them stand. Another launcher gets none of
+/// these numbers and `given` has the names of PMIx's variables, and where the variables that differ between them stand. Another launcher gets none of
 /// them.
 fn environment(
     plan: &JobPlan,
     variables: &[(OsString, OsString)],
     share: &HostRanks,
     [socket, pmi]: [Option<RawFd>; 2],
+    given: &[(String, String)],
 ) -> Result<(Vec<CString>, OwnAt), SpawnError> {
     let [size, local_size, host] =
         [share.size(), share.count(), share.host.0].map(|n| n.to_string());
@@ -186,6 +193,9 @@ fn environment(
         ("GASNETRUN_JOB", &plan.job_id),
     ];
     own.extend(socket.as_deref().map(|socket| ("GASNETRUN_AGENT_FD", socket)));
+    if !given.is_empty() {
+        own.push((pmi_server::DIRECT_LAUNCH, "0"));
+    }
     let mut each = vec![Own::Rank("GASNETRUN_RANK"), Own::Local("GASNETRUN_LOCAL_RANK")];
     if let Some(pmi) = &pmi {
         own.extend([
@@ -195,8 +205,13 @@ fn environment(
         ]);
         each.extend([Own::Rank("PMI_RANK"), Own::Rank("PMI_ID"), Own::Local("MPI_LOCALRANKID")]);
     }
+    each.extend((0..given.len()).map(Own::Given));
+    let name_of = |own: &Own| match *own {
+        Own::Rank(name) | Own::Local(name) => name,
+        Own::Given(at) => given.get(at).map_or("", |(name, _)| name),
+    };
     let is_own = |name: &OsStr| {
-        let each = each.iter().any(|(Own::Rank(ours) | Own::Local(ours))| name == *ours);
+        let each = each.iter().any(|ours| name == name_of(ours));
         each || own.iter().any(|(ours, _)| name == *ours)
     };
     let is_stale = |name: &OsStr| pmi.is_some() && pmi_server::is_of_another_server(name);
@@ -222,8 +237,8 @@ fn environment(
         env.push(assignment(OsStr::new(name), OsStr::new(value))?);
     }
     let at = each.iter().enumerate().map(|(index, own)| (env.len() + index, *own)).collect();
-    for Own::Rank(name) | Own::Local(name) in &each {
-        env.push(assignment(OsStr::new(name), OsStr::new("0"))?);
+    for own in &each {
+        env.push(assignment(OsStr::new(name_of(own)), OsStr::new("0"))?);
     }
     Ok((env, at))
 }
@@ -238,6 +253,17 @@ fn descriptors(plan: &JobPlan, share: &HostRanks, own_input: bool) -> u64 {
     let fed = share.ranks.iter().filter(|rank| pipe(rank)).count() as u64;
     let files = if plan.output.directory.is_some() { 2 * ranks } else { 0 };
     (3 + u64::from(plan.offers_pmi())) * (ranks + starting) + fed + fed.min(starting) + files
+}
+
+/// One image for each program of the job.
+fn images(
+    plan: &JobPlan,
+    share: &HostRanks,
+    numbers: [Option<RawFd>; 2],
+    given: &[(String, String)],
+) -> Result<Vec<ProgramImage>, SpawnError> {
+    let programs = plan.all_programs().into_iter();
+    programs.map(|program| ProgramImage::new(plan, program, share, numbers, given)).collect()
 }
 
 impl<'a> Spawner<'a> {
@@ -263,10 +289,18 @@ impl<'a> Spawner<'a> {
         let wanted = plan.container.and_then(|container| container.socket);
         let socket = wanted.unwrap_or_else(|| empty.as_raw_fd());
         let numbers = [Some(socket), pmi.as_ref().map(AsRawFd::as_raw_fd)];
-        let programs = plan.all_programs().into_iter();
-        let images = programs.map(|program| ProgramImage::new(plan, program, share, numbers));
-        let images = images.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { plan, share: share.clone(), images, empty, socket, pmi, mask, limit })
+        let images = images(plan, share, numbers, &[])?;
+        let (share, given) = (share.clone(), Vec::new());
+        Ok(Self { plan, share, images, given, empty, socket, pmi, mask, limit })
+    }
+
+    /// Gives each rank the variables by which it finds PMIx.
+    pub(super) fn give(&mut self, variables: Variables) -> Result<(), SpawnError> {
+        let numbers = [Some(self.socket), self.pmi.as_ref().map(AsRawFd::as_raw_fd)];
+        let names = variables.first().map(Vec::as_slice).unwrap_or_default();
+        self.images = images(self.plan, &self.share, numbers, names)?;
+        self.given = variables;
+        Ok(())
     }
 
     /// Starts the local ranks from `first` on at the same time, one per input. One result each, up
@@ -361,11 +395,15 @@ impl<'a> Spawner<'a> {
         };
         let streams = [input, out.as_raw_fd(), err.as_raw_fd()];
         let own = |(at, own): &(usize, Own)| {
+            let given = |at: usize| self.given.get(local as usize).and_then(|all| all.get(at));
             let (name, value) = match *own {
-                Own::Rank(name) => (name, rank),
-                Own::Local(name) => (name, local),
+                Own::Rank(name) => (name, rank.to_string()),
+                Own::Local(name) => (name, local.to_string()),
+                Own::Given(at) => {
+                    given(at).map_or(("", String::new()), |(name, value)| (name, value.clone()))
+                }
             };
-            Ok((*at, assignment(OsStr::new(name), OsStr::new(&value.to_string()))?))
+            Ok((*at, assignment(OsStr::new(name), OsStr::new(&value))?))
         };
         let program = Program::index_of(&self.plan.programs, rank);
         let own_at = self.images.get(program).map(|own| own.own_at.as_slice()).unwrap_or_default();

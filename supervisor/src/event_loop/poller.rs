@@ -27,6 +27,8 @@ pub(crate) enum Token {
     Socket(u32),
     /// A rank's connection to the PMI server.
     Pmi(u32),
+    /// The helper process that serves PMIx.
+    Pmix,
     Feed(u32),
     /// What comes from the parent in the tree of hosts.
     ParentIn,

@@ -10,7 +10,7 @@ use bootstrap::rank::MAX_DEPTH;
 use nix::sys::signal::SigSet;
 use settings::deadlines::tree::{FAREWELL, HOLD, PARENT_SILENT};
 use settings::{log::LAUNCHER, say};
-use spawner_ssh::diagnosis::{Failure, Step};
+use spawner_ssh::diagnosis::{Class, Failure, Step};
 
 use super::parent::Parent;
 use super::relay::Relay;
@@ -20,8 +20,9 @@ use super::setup::{
 use super::{Origin, check};
 use crate::agent::bootstrap_server::BootstrapServer;
 use crate::agent::capture::Draining;
-use crate::agent::local_ranks::LocalRanks;
+use crate::agent::local_ranks::{LocalRanks, no_pmix};
 use crate::agent::machine::{Event, Machine, RankEvent, Rules};
+use crate::agent::pmix::State;
 use crate::agent::processes::LastDelay;
 use crate::agent::{control, processes, record};
 use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, cannot, ms};
@@ -70,6 +71,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
     let several = words.hosts > 1 && !own.here;
     let stage = if own.here { "here" } else { words.ssh.stage.name() };
     let examine = words.doctor.then(|| (words.directory.clone(), plan.env.clone()));
+    plan.session.clone_from(&job);
     let mut staging = staging_of(&words, own.here, job);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
     let runs = files_of(&plan, index, &host_of);
@@ -178,8 +180,7 @@ impl Driver<'_> {
             prepared.map_err(|unready| Failure::new(unready.class, unready.text))
         });
         match prepared {
-            Ok(()) if self.staging.is_expected() => {}
-            Ok(()) => self.settled(self.check_program()),
+            Ok(()) => self.settle_start(),
             Err(failure) => {
                 self.staging.give_up();
                 self.settled(Err(failure));
@@ -216,6 +217,20 @@ impl Driver<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Says whether the job can run here, once its program and all that serves it are there.
+    pub(super) fn settle_start(&mut self) {
+        if self.staging.is_expected() {
+            return;
+        }
+        match self.ranks.pmix_state() {
+            State::Starting => {}
+            State::Ready => self.settled(self.check_program()),
+            State::Failed(why) => {
+                self.settled(Err(Failure::new(Class::Program, no_pmix(&why))));
+            }
+        }
     }
 
     pub(super) fn settled(&mut self, checked: Result<(), Failure>) {
@@ -474,6 +489,14 @@ impl Role for Driver<'_> {
             Token::Link(..) => {
                 self.below.serve(ready);
                 self.link_events();
+            }
+            Token::Pmix => {
+                let starting = self.ranks.pmix_state() == State::Starting;
+                self.ranks.serve(ready, &mut self.relay);
+                self.happened();
+                if starting {
+                    self.settle_start();
+                }
             }
             _ => {
                 self.ranks.serve(ready, &mut self.relay);

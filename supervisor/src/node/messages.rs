@@ -82,6 +82,7 @@ impl Driver<'_> {
             HostCommand::InputEnd => self.ranks.readers.close(),
             HostCommand::Finish => {
                 self.ranks.stop();
+                self.ranks.close_pmix();
                 self.finishing = Some(Draining::new(self.now()));
             }
         }
@@ -95,8 +96,8 @@ impl Driver<'_> {
         self.starting = true;
         let share = self.ranks.boot.share.clone();
         let branches = self.below.make_branches(&share.host_of);
-        if self.ranks.pmi.is_some() {
-            self.ranks.pmi = PmiServer::of(self.plan, &self.poller, &share, &branches, true);
+        if let Some(pmi) = &mut self.ranks.pmi {
+            pmi.join_tree(self.plan, &share, &branches);
         }
         match BootstrapServer::node(&self.poller, share, branches) {
             Ok(boot) => self.ranks.boot = boot,
@@ -273,6 +274,7 @@ impl Driver<'_> {
             match message {
                 Relayed::Up(message) => self.parent.send(&Up::Pmi(message)),
                 Relayed::Down(message) => self.below.send_to_all_branches(Down::Pmi(message)),
+                Relayed::To(to, message) => self.below.send_to_branches(&to, Down::Pmi(message)),
             }
         }
     }
@@ -285,8 +287,7 @@ impl Driver<'_> {
                 Action::Took(bytes) => self.parent.send(&Up::Took { at, bytes }),
                 Action::Give(link, down) => self.below.send(link, &down),
                 // The last one decides.
-                Action::Ready if self.staging.is_expected() => {}
-                Action::Ready => self.settled(self.check_program()),
+                Action::Ready => self.settle_start(),
                 Action::Failed(why) => {
                     let seen = format!("cannot be sent the program: {why}");
                     self.staging.give_up();

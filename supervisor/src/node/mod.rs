@@ -32,8 +32,8 @@ use settings::log::LAUNCHER;
 use settings::say;
 
 use crate::agent::machine::CODE_LAUNCH;
-use crate::agent::processes;
 use crate::agent::sys::{self, Reaped};
+use crate::agent::{pmix, processes};
 use crate::report::End;
 use crate::stage;
 use spawner_ssh::command::{LINES, LINES_WORD};
@@ -83,6 +83,7 @@ fn start(started: Instant) -> std::io::Result<i32> {
             drop((input, output));
             let code = watch(child.as_raw());
             stage::forget_job(&job);
+            pmix::forget(&job);
             Ok(code)
         }
     }

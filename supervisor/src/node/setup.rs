@@ -79,6 +79,7 @@ pub(super) fn plan_of(common: &Common, own: &HostEntry, size: usize) -> JobPlan 
         conduit_program: common.conduit_program,
         verbose: common.verbose,
         pmi: common.pmi,
+        host_names: common.host_names.clone(),
         ..JobPlan::new(size, PathBuf::from(&common.program), common.argv.clone())
     }
 }

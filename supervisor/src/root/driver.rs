@@ -225,9 +225,16 @@ impl<'a> Root<'a> {
             }
         }
         for message in self.pmi.as_mut().map(PmiServer::messages).unwrap_or_default() {
-            if let Relayed::Down(message) = message {
-                self.below.send_to_all_branches(Down::Pmi(message));
+            match message {
+                Relayed::Down(message) => self.below.send_to_all_branches(Down::Pmi(message)),
+                Relayed::To(to, message) => self.below.send_to_branches(&to, Down::Pmi(message)),
+                // The root has no parent.
+                Relayed::Up(_) => {}
             }
+        }
+        let events = self.pmi.as_mut().map(|pmi| std::mem::take(&mut pmi.events));
+        for event in events.unwrap_or_default() {
+            self.happened(&event);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::agent::limits::{self, Short};
 use crate::agent::machine::{CODE_LAUNCH, RankEvent};
 use crate::agent::pmi_server::PmiServer;
 use crate::event_loop::{Role, ms};
-use crate::plan::{JobPlan, Ssh, StageMode, StdinTo};
+use crate::plan::{JobPlan, Pmi, Ssh, StageMode, StdinTo};
 use crate::stage::{Action, Host, Offer, Programs, Stamp};
 use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Common, Down, HostCommand, Member, encode};
@@ -39,6 +39,10 @@ pub(super) fn common(plan: &JobPlan) -> Common {
         conduit_program: plan.conduit_program,
         verbose: plan.verbose,
         pmi: plan.pmi,
+        host_names: match plan.pmi {
+            Pmi::Pmix => plan.map.hosts.iter().map(|host| host.name.clone()).collect(),
+            _ => Vec::new(),
+        },
         trace: plan.trace.as_ref().map(|memory| memory.wanted),
         doctor: false,
         ..Common::new(

@@ -53,6 +53,8 @@ pub(crate) struct Common {
     pub(crate) conduit_program: bool,
     pub(crate) verbose: u8,
     pub(crate) pmi: Pmi,
+    /// Names of all hosts, where ranks may ask for them.
+    pub(crate) host_names: Vec<String>,
     /// Traces and counters that are wanted of the ranks.
     pub(crate) trace: Option<Wanted>,
     /// There is no job: hosts are to be looked at.
@@ -320,6 +322,7 @@ mod tests {
             conduit_program: true,
             verbose: 0,
             pmi: Pmi::On,
+            host_names: vec!["n1".into()],
             trace: Some(Wanted { capacity: 8, events: true, counts: false }),
             doctor: false,
             ssh: Ssh {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::client::process_manager::Finalization;
-use crate::client::shared_library::Library;
+use crate::shared_library::Library;
 use bootstrap::sys;
 
 /// Name of the library as distributions install it since PMIx 2.

@@ -5,6 +5,7 @@
 
 mod figure;
 mod hosts;
+mod pmix;
 mod programs;
 
 use testkit::{Outcome, Tree, binary, launcher, skip};

@@ -1,0 +1,332 @@
+//! Serves ranks that speak PMIx: a helper process runs libpmix's server half
+//! ([`spawner_pmi::server::pmix`]), and dies with the agent. Its frames go to the machine and back;
+//! neither side ever waits for the other.
+
+use std::ffi::CString;
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use bootstrap::collective::Branch;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, shutdown, socketpair,
+};
+use nix::unistd::geteuid;
+use spawner_pmi::server::pmix::{
+    Action, Frames, FromHelper, Machine, Place, Setup, ToHelper, encode, helper,
+};
+
+use super::host_ranks::HostRanks;
+use super::pmi_server::is_of_another_server;
+use super::sys;
+use crate::event_loop::{Poller, Ready, Token};
+use crate::plan::JobPlan;
+
+/// Variables of each rank of this host.
+pub(super) type Variables = Vec<Vec<(String, String)>>;
+
+/// How far the start has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum State {
+    /// There is no helper, or it serves.
+    #[default]
+    Ready,
+    /// libpmix is being started.
+    Starting,
+    /// It could not be; why.
+    Failed(String),
+}
+
+/// Our end of the helper.
+#[derive(Debug)]
+struct Helper {
+    pid: i32,
+    /// None: the helper has gone.
+    socket: Option<OwnedFd>,
+    frames: Frames<FromHelper>,
+    out: Vec<u8>,
+    /// Room to write is waited for as well.
+    watched: bool,
+    /// It was told to go.
+    closing: bool,
+    /// Its directory, by name.
+    session: String,
+}
+
+/// PMIx on one host. Ranks are addressed by their local numbers.
+#[derive(Debug)]
+pub(crate) struct Pmix {
+    poller: Poller,
+    host: String,
+    machine: Machine,
+    helper: Option<Helper>,
+    pub(super) state: State,
+    /// For the ranks, until somebody takes them.
+    pub(super) variables: Option<Variables>,
+    buffer: Vec<u8>,
+    /// Why the helper is lost, until somebody takes that.
+    pub(super) lost: Option<String>,
+}
+
+/// The directory in which libpmix and its clients keep files of a job on this host.
+fn directory(session: &str) -> PathBuf {
+    let temporary = settings::variable("TMPDIR").map(PathBuf::from);
+    let temporary = temporary.filter(|path| path.is_absolute()).unwrap_or_else(|| "/tmp".into());
+    temporary.join(format!("gasnetrun-{}-pmix.{session}", geteuid().as_raw()))
+}
+
+/// Removes that directory, if it is there.
+pub(crate) fn forget(session: &str) {
+    let path = directory(session);
+    if path.symlink_metadata().is_ok() {
+        let _ = std::fs::remove_dir_all(path);
+    }
+}
+
+fn place(share: &HostRanks, branches: &[Branch], parent: bool) -> Place {
+    Place {
+        ranks: share.ranks.clone(),
+        size: share.size(),
+        branches: branches.iter().map(|branch| branch.ranks.clone()).collect(),
+        parent,
+    }
+}
+
+impl Pmix {
+    /// PMIx for the ranks of this host, whose helper is not started.
+    pub(super) fn of(
+        plan: &JobPlan,
+        poller: &Poller,
+        share: &HostRanks,
+        branches: &[Branch],
+        parent: bool,
+    ) -> Self {
+        Self::new(plan, poller, place(share, branches, parent))
+    }
+
+    /// That of the root of a tree, which has no ranks and no helper.
+    pub(super) fn of_root(plan: &JobPlan, poller: &Poller, branches: &[Branch]) -> Self {
+        let branches = branches.iter().map(|branch| branch.ranks.clone()).collect();
+        Self::new(plan, poller, Place { size: plan.size, branches, ..Place::default() })
+    }
+
+    fn new(plan: &JobPlan, poller: &Poller, place: Place) -> Self {
+        Self {
+            poller: poller.clone(),
+            host: plan.host.clone(),
+            machine: Machine::new(place),
+            helper: None,
+            state: State::Ready,
+            variables: None,
+            buffer: vec![0; 64 * 1024],
+            lost: None,
+        }
+    }
+
+    /// The tree of agents is known now. Nobody has spoken before.
+    pub(super) fn join_tree(&mut self, share: &HostRanks, branches: &[Branch]) {
+        self.machine = Machine::new(place(share, branches, true));
+    }
+
+    /// Starts the helper; whether it can serve is known later.
+    pub(super) fn start(&mut self, plan: &JobPlan, share: &HostRanks) {
+        if share.ranks.is_empty() || self.helper.is_some() {
+            return;
+        }
+        self.state = match self.try_start(plan, share) {
+            Ok(()) => State::Starting,
+            Err(error) => State::Failed(error.to_string()),
+        };
+    }
+
+    fn try_start(&mut self, plan: &JobPlan, share: &HostRanks) -> io::Result<()> {
+        let session = if plan.session.is_empty() { &plan.job_id } else { &plan.session };
+        let path = directory(session);
+        let make = DirBuilder::new().mode(0o700).create(&path);
+        make.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
+        let empty = File::options().read(true).write(true).open("/dev/null")?;
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
+        let kept = plan.env.iter().filter(|(name, _)| !is_of_another_server(name));
+        let env =
+            kept.map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
+        let env = env.collect::<io::Result<Vec<_>>>()?;
+        let words = vec![text(b"gasnetrun_ibv")?, text(helper::WORD.as_bytes())?];
+        let image = sys::Image::new(text(b"/proc/self/exe")?, words, env);
+        let streams = [theirs.as_raw_fd(), empty.as_raw_fd(), 2];
+        let started = sys::launch_helpers(&mut [(image, streams)]).into_iter().next();
+        let started = started.ok_or_else(|| io::Error::other("it was not started"))?;
+        let pid = started.map_err(|failure| io::Error::from_raw_os_error(failure.errno))?;
+        self.poller.add_read(&ours, Token::Pmix)?;
+        self.helper = Some(Helper {
+            pid,
+            socket: Some(ours),
+            frames: Frames::default(),
+            out: Vec::new(),
+            watched: false,
+            closing: false,
+            session: session.clone(),
+        });
+        let here = std::slice::from_ref(&plan.host);
+        let hosts = if plan.host_names.is_empty() { here } else { &plan.host_names };
+        self.send(&ToHelper::Setup(Setup {
+            job: plan.job_id.clone(),
+            hosts: hosts.to_vec(),
+            host: share.host.0,
+            host_of: share.host_of.iter().map(|host| host.0).collect(),
+            programs: plan.programs.iter().map(|program| program.first).collect(),
+            directory: path.display().to_string(),
+        }));
+        Ok(())
+    }
+
+    /// Something happened at the socket of the helper.
+    pub(super) fn serve(&mut self, ready: Ready) {
+        if ready.writable {
+            self.write();
+        }
+        if ready.readable {
+            self.read();
+        }
+    }
+
+    /// Reads all that the helper has said.
+    pub(super) fn read(&mut self) {
+        loop {
+            let Some(helper) = &mut self.helper else { return };
+            let Some(socket) = &helper.socket else { return };
+            match recv(socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(count @ 1..) => helper.frames.push(&self.buffer[..count]),
+                Err(nix::Error::EINTR) => continue,
+                Err(nix::Error::EAGAIN) => return,
+                Ok(0) | Err(_) => return self.gone("it has closed its connection"),
+            }
+            loop {
+                let Some(helper) = &mut self.helper else { return };
+                match helper.frames.take() {
+                    Ok(None) => break,
+                    Ok(Some(said)) => self.hear(said),
+                    Err(error) => return self.gone(&error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, said: FromHelper) {
+        match said {
+            FromHelper::Ready(variables) if self.state == State::Starting => {
+                self.state = State::Ready;
+                self.variables = Some(variables);
+            }
+            FromHelper::Failed(why) if self.state == State::Starting => {
+                self.state = State::Failed(why);
+            }
+            said => self.machine.hear_helper(said),
+        }
+    }
+
+    /// The helper has gone, or cannot be understood any more.
+    fn gone(&mut self, how: &str) {
+        let Some(helper) = &mut self.helper else { return };
+        let (pid, wanted) = (helper.pid, helper.closing);
+        if let Some(socket) = helper.socket.take() {
+            self.poller.remove(&socket);
+        }
+        if wanted {
+            return;
+        }
+        match self.state {
+            State::Starting => self.state = State::Failed(format!("its helper process: {how}")),
+            State::Ready if self.lost.is_none() => {
+                let host = &self.host;
+                self.lost = Some(format!("the PMIx server of host {host} (process {pid}): {how}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the child that has ended was the helper.
+    pub(super) fn child_ended(&mut self, pid: i32) -> bool {
+        if !self.is_helper(pid) {
+            return false;
+        }
+        self.read();
+        self.gone("it has ended");
+        if let Some(helper) = self.helper.take() {
+            forget(&helper.session);
+        }
+        true
+    }
+
+    pub(super) fn is_helper(&self, pid: i32) -> bool {
+        self.helper.as_ref().is_some_and(|helper| helper.pid == pid)
+    }
+
+    /// The ranks of this host need no server any more: the helper goes by itself.
+    pub(super) fn close(&mut self) {
+        if let Some(helper) = &mut self.helper
+            && !std::mem::replace(&mut helper.closing, true)
+            && let Some(socket) = &helper.socket
+        {
+            let _ = shutdown(socket.as_raw_fd(), Shutdown::Write);
+        }
+    }
+
+    /// The helper has had its time.
+    pub(super) fn kill(&mut self) {
+        self.close();
+        if let Some(helper) = &self.helper {
+            let _ = sys::kill(helper.pid, libc::SIGKILL);
+        }
+    }
+
+    pub(super) fn machine(&mut self) -> &mut Machine {
+        &mut self.machine
+    }
+
+    /// What is to be done about ranks and other agents; what is for the helper is done here.
+    pub(super) fn next(&mut self) -> Option<Action> {
+        loop {
+            match self.machine.poll_action()? {
+                Action::Helper(frame) => self.send(&frame),
+                action => return Some(action),
+            }
+        }
+    }
+
+    fn send(&mut self, frame: &ToHelper) {
+        let Some(helper) = self.helper.as_mut().filter(|helper| !helper.closing) else { return };
+        if helper.socket.is_some() {
+            helper.out.extend(encode(frame));
+            if !helper.watched {
+                self.write();
+            }
+        }
+    }
+
+    /// Writes what waits for the helper.
+    fn write(&mut self) {
+        let Some(helper) = &mut self.helper else { return };
+        let Some(socket) = &helper.socket else { return };
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let mut written = 0;
+        while written < helper.out.len() {
+            match send(socket.as_raw_fd(), &helper.out[written..], flags) {
+                Ok(count) => written += count,
+                Err(nix::Error::EINTR) => {}
+                Err(nix::Error::EAGAIN) => break,
+                // Its last words may still be unread: the reading side notices the end.
+                Err(_) => written = helper.out.len(),
+            }
+        }
+        helper.out.drain(..written);
+        let want = !helper.out.is_empty();
+        if want != helper.watched && self.poller.also_write(socket, Token::Pmix, want).is_ok() {
+            helper.watched = want;
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! PMIx: programs that speak it themselves, and Open MPI through it, on one host and on four.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use testkit::process::send;
+use testkit::{Bed, all_requested, skip};
+
+use crate::programs::{installed, made, mpi_program, passes};
+use crate::{job, says};
+
+const HOSTS: &str = "n1 n2 n3 n4";
+const LIST: &str = "n1,n2,n3,n4";
+/// Where Debian has libpmix.
+const PLACES: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/pmix2", "/usr/lib/aarch64-linux-gnu/pmix2"];
+
+/// The words for a compiler that finds libpmix; `None` after a `SKIP`.
+fn library(test: &str) -> Option<Vec<String>> {
+    let found = PLACES.into_iter().find(|place| Path::new(place).join("include/pmix.h").exists());
+    let Some(place) = found else {
+        skip(test, "pmix.h is not installed (libpmix-dev)");
+        return None;
+    };
+    Some(vec![format!("-I{place}/include"), format!("-L{place}/lib"), "-lpmix".to_owned()])
+}
+
+/// The program of the tests that speaks PMIx.
+fn client(test: &str) -> Option<String> {
+    Some(made("pmix", "cc", &library(test)?))
+}
+
+/// Directories of jobs that libpmix has on this machine.
+fn sessions() -> HashSet<String> {
+    let entries = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains("-pmix.")).collect()
+}
+
+/// Waits until there are none that were not there `before`: those of other tests go, too.
+#[track_caller]
+fn nothing_new(before: &HashSet<String>) {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let left: Vec<String> = sessions().difference(before).cloned().collect();
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "{left:?} are left");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn programs_of_pmix_are_one_job_on_this_host() {
+    let Some(program) = client("programs of PMIx") else { return };
+    let before = sessions();
+    for ranks in ["1", "4"] {
+        for what in ["run", "direct"] {
+            let outcome = job(&["-n", ranks], &program, &[what]).run();
+            passes(&outcome, ranks.parse().unwrap(), &[ranks.parse().unwrap()]);
+            assert_eq!(outcome.err(), "");
+        }
+    }
+    let outcome = job(&["-n", "4"], &program, &["some"]).run();
+    says(&outcome, 0, &[]);
+    assert!(outcome.out().contains("PASS 4\n"), "{}", outcome.out());
+    // Two programs are one job, and each knows which it is.
+    let words = ["run", ":", "-n", "2", &program, "run"];
+    let outcome = job(&["-n", "1"], &program, &words).run();
+    passes(&outcome, 3, &[3]);
+    for line in ["rank 0: appnum 0\n", "rank 1: appnum 1\n", "rank 2: appnum 1\n"] {
+        assert!(outcome.out().contains(line), "{}", outcome.out());
+    }
+    // A script hides it.
+    let line = format!("{program} run");
+    let outcome = job(&["-q", "--pmi=pmix", "-n", "2"], "sh", &["-c", &line]).run();
+    passes(&outcome, 2, &[2]);
+    nothing_new(&before);
+}
+
+#[test]
+fn jobs_of_pmix_end_with_the_code_and_the_cause_of_the_first() {
+    let Some(program) = client("ends of PMIx jobs") else { return };
+    let before = sessions();
+    let ends: [(&[&str], i32, &str); 5] = [
+        (&["abort", "6"], 6, "aborted the job with code 6"),
+        (&["exit", "5"], 5, "exited with code 5"),
+        (&["quit", "3"], 3, "exited with code 3"),
+        (&["quit", "0"], 1, "without MPI_Finalize"),
+        (&["die"], 137, "killed by SIGKILL"),
+    ];
+    for (args, code, words) in ends {
+        let outcome = job(&["-n", "3"], &program, args).run();
+        says(&outcome, code, &["rank 1 of 3", words]);
+    }
+    // What is asked for and not served is refused, and the job goes on.
+    let outcome = job(&["-n", "2"], &program, &["refused"]).run();
+    says(&outcome, 0, &[]);
+    assert_eq!(outcome.out(), "publish: refused\nspawn: refused\n");
+    // A rank that is no program of PMIx.
+    let words = ["run", ":", "-n", "1", "true"];
+    let outcome = job(&["-q", "-n", "2"], &program, &words).run();
+    says(
+        &outcome,
+        125,
+        &["rank 2 of 3", "it has ended without PMIx_Init, which other ranks have called"],
+    );
+    // Nobody speaks it.
+    let outcome = job(&["-q", "--pmi=pmix", "-n", "2"], "true", &[]).run();
+    says(&outcome, 0, &["no rank has asked for the others by PMIx"]);
+    nothing_new(&before);
+}
+
+#[test]
+fn a_helper_that_is_killed_ends_the_job() {
+    let Some(program) = client("loss of the PMIx server") else { return };
+    let before = sessions();
+    let running = job(&["-n", "2"], &program, &["sleep"]).start();
+    running.wait_stdout("sleeps\n", 2);
+    let found = running.descendants().into_iter();
+    let helper = found.filter(|process| process.command.starts_with("(gasnetrun_pmix) "));
+    let helper: Vec<i32> = helper.map(|process| process.pid).collect();
+    assert_eq!(helper.len(), 1);
+    assert!(send(helper[0], Signal::SIGKILL));
+    says(&running.wait(), 125, &["the PMIx server of host", &helper[0].to_string()]);
+    // With the agent it goes, too.
+    let running = job(&["-n", "2"], &program, &["sleep"]).start();
+    running.wait_stdout("sleeps\n", 2);
+    let of_launcher = |process: &&testkit::process::Process| process.parent == running.pid();
+    let below = running.descendants();
+    let agent = below.iter().find(of_launcher).expect("the agent").pid;
+    assert!(send(agent, Signal::SIGKILL));
+    says(&running.wait(), 125, &["the node agent", "was killed by SIGKILL"]);
+    nothing_new(&before);
+}
+
+/// A library that is none, one of a generation that nobody knows, and a program that is to get less than
+/// it needs.
+#[test]
+fn what_cannot_be_served_is_said_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("libpmix.so.2");
+    std::fs::write(&file, "no library\n").unwrap();
+    let path = folder.path().display().to_string();
+    let serve = || {
+        let tree = job(&["-q", "--pmi=pmix", "-n", "2"], "true", &[]);
+        tree.env("LD_LIBRARY_PATH", &path).run()
+    };
+    says(&serve(), 125, &["cannot serve PMIx: cannot open libpmix.so.2", "libpmix2"]);
+    if Command::new("cc").arg("--version").output().is_err() {
+        return skip("a libpmix that is not known", "cc is not installed");
+    }
+    let names = [
+        "Error_string",
+        "server_init",
+        "server_finalize",
+        "generate_regex",
+        "generate_ppn",
+        "server_register_nspace",
+        "server_deregister_nspace",
+        "server_register_client",
+        "server_deregister_client",
+        "server_setup_fork",
+        "server_dmodex_request",
+    ];
+    let functions = names.map(|name| format!("int PMIx_{name}(void) {{ return -1; }}\n")).concat();
+    let source = folder.path().join("fake.c");
+    let version = "const char *PMIx_Get_version(void) { return \"OpenPMIx 9.1.0\"; }\n";
+    std::fs::write(&source, format!("{version}{functions}")).unwrap();
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&file).arg(&source).status();
+    assert!(made.unwrap().success());
+    says(&serve(), 125, &["libpmix.so.2 is \"OpenPMIx 9.1.0\", and PMIx 3 to 5 are served"]);
+    if let Some(program) = client("a program of PMIx with less") {
+        let outcome = job(&["--pmi=on", "-n", "2"], &program, &["run"]).run();
+        says(&outcome, 125, &["libpmix.so.2", "--pmi=pmix"]);
+    }
+}
+
+/// Open MPI's library has one name since version 2; that of version 5 needs libpmix.
+#[test]
+fn open_mpi_5_is_known_by_what_its_library_needs() {
+    let test = "the library of Open MPI 5";
+    let Some(words) = library(test) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::fs::write(path.join("mpi.c"), "int PMPI_x(void) { return 0; }\n").unwrap();
+    std::fs::write(path.join("main.c"), "int PMPI_x(void);\nint main(void) { return PMPI_x(); }\n")
+        .unwrap();
+    let compile = |words: &[&str]| {
+        let made = Command::new("cc").current_dir(path).args(words).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    };
+    let shared = ["-shared", "-fPIC", "-o", "libmpi.so.40", "mpi.c"];
+    let seen = || {
+        let program = path.join("main").display().to_string();
+        let outcome = job(&["-t", "-n", "2"], &program, &[]).run();
+        says(&outcome, 0, &[]);
+        outcome.out()
+    };
+    compile(&shared);
+    compile(&["-o", "main", "main.c", "./libmpi.so.40", "-Wl,-rpath,$ORIGIN"]);
+    let program = std::fs::read(path.join("main")).unwrap();
+    // The name that the program wants is that of a library, not a path.
+    let named = program.windows(14).filter(|part| *part == b"./libmpi.so.40").count();
+    assert_eq!(named, 1);
+    let wanted = [&shared[..], &["-Wl,-soname,libmpi.so.40"]].concat();
+    compile(&wanted);
+    compile(&["-o", "main", "main.c", "./libmpi.so.40", "-Wl,-rpath,$ORIGIN"]);
+    assert!(seen().contains("a library for Open MPI"), "{}", seen());
+    let more: Vec<&str> = words.iter().map(String::as_str).collect();
+    compile(&[&wanted[..], &["-Wl,--no-as-needed"], &more].concat());
+    assert!(seen().contains("PMIx through its libpmix"), "{}", seen());
+}
+
+#[test]
+fn open_mpi_works_through_pmix() {
+    let test = "Open MPI through PMIx";
+    if !installed(test, "mpicc.openmpi") || library(test).is_none() {
+        return;
+    }
+    let program = mpi_program("ranks", "mpicc.openmpi");
+    let before = sessions();
+    for ranks in ["1", "4"] {
+        let outcome = job(&["--pmi=pmix", "-n", ranks], &program, &["run"]).run();
+        passes(&outcome, ranks.parse().unwrap(), &[ranks.parse().unwrap()]);
+        assert_eq!(outcome.err(), "");
+    }
+    for (args, code) in
+        [(&["abort", "6"][..], 6), (&["exit", "5"], 5), (&["quit", "0"], 1), (&["die"], 137)]
+    {
+        let outcome = job(&["--pmi=pmix", "-n", "3"], &program, args).run();
+        says(&outcome, code, &["rank 1 of 3"]);
+    }
+    nothing_new(&before);
+}
+
+#[test]
+fn programs_of_pmix_are_one_job_on_four_hosts() {
+    let test = "PMIx on four hosts";
+    let Some(program) = client(test) else { return };
+    let Some(bed) = Bed::up(test, HOSTS) else { return };
+    let program = program.as_str();
+    let degrees = if all_requested() { &["1", "2", "32"][..] } else { &["2"] };
+    for degree in degrees {
+        let degree = format!("GASNET_SSH_OUT_DEGREE={degree}");
+        for (what, ranks, shared) in
+            [("run", "4", [1; 4]), ("run", "8", [2; 4]), ("direct", "8", [2; 4])]
+        {
+            let words = ["-n", ranks, "--hosts", LIST, program, what];
+            passes(&bed.run(&[&degree], &words), ranks.parse().unwrap(), &shared);
+        }
+        let outcome = bed.run(&[&degree], &["-n", "8", "--hosts", LIST, program, "some"]);
+        says(&outcome, 0, &[]);
+        assert!(outcome.out().contains("PASS 8\n"), "{}", outcome.out());
+    }
+    let cyclic = ["-n", "6", "--hosts", "n1,n2,n3", "--map", "cyclic", program, "run"];
+    passes(&bed.run(&[], &cyclic), 6, &[2; 3]);
+    for (args, code, words) in [
+        (&["abort", "6"][..], 6, "aborted the job with code 6"),
+        (&["quit", "0"], 1, "without MPI_Finalize"),
+        (&["die"], 137, "SIGKILL"),
+        (&["vain"], 125, "waits in a barrier of all ranks (as in MPI_Init), but rank 1 has ended"),
+    ] {
+        let words_of_job = [&["-n", "4", "--hosts", LIST, program][..], args].concat();
+        says(&bed.run(&[], &words_of_job), code, &[words]);
+    }
+    // The last rank, on a host of its own, does not speak PMIx.
+    let mixed = ["-n", "3", "--hosts", LIST, program, "run", ":", "-n", "1", "true"];
+    says(&bed.run(&[], &mixed), 125, &["rank 3", "it has ended without PMIx_Init"]);
+    // A host loses its server.
+    let running = bed.job(&[], &["-n", "4", "--hosts", LIST, program, "sleep"]).start();
+    running.wait_stdout("sleeps\n", 4);
+    let helper = bed.find("n3", "(gasnetrun_pmix) ");
+    assert_eq!(helper.len(), 1, "{helper:?}");
+    assert!(send(helper[0].pid, Signal::SIGKILL));
+    says(&running.wait(), 125, &["the PMIx server of host n3"]);
+    bed.assert_clean();
+    // Each host has a directory for temporary files of its own.
+    for host in bed.hosts() {
+        assert_eq!(bed.shell(host, "ls -A /tmp | grep pmix; true"), "", "{host}");
+    }
+}
+
+#[test]
+fn open_mpi_works_through_pmix_on_four_hosts() {
+    let test = "Open MPI through PMIx on four hosts";
+    if !installed(test, "mpicc.openmpi") || library(test).is_none() {
+        return;
+    }
+    let Some(bed) = Bed::up(test, HOSTS) else { return };
+    let program = mpi_program("ranks", "mpicc.openmpi");
+    for (ranks, shared) in [("4", [1; 4]), ("8", [2; 4])] {
+        let words = ["--pmi=pmix", "-n", ranks, "--hosts", LIST, &program, "run"];
+        passes(&bed.run(&[], &words), ranks.parse().unwrap(), &shared);
+    }
+    let words = ["--pmi=pmix", "-n", "4", "--hosts", LIST, &program, "abort", "6"];
+    says(&bed.run(&[], &words), 6, &["rank 1 of 4"]);
+}
