@@ -129,6 +129,11 @@ impl Carried {
         (self.0 >> 8) as u32
     }
 
+    /// Whether it has nothing but what the table says of credits that move.
+    pub(crate) const fn is_known(self) -> bool {
+        self.0 >> 15 == 0
+    }
+
     /// Whether there is more than returned credits.
     pub(crate) const fn moves(self) -> bool {
         self.0 >> 8 != 0

@@ -7,7 +7,7 @@ use super::moving::Origin;
 use super::send::Sender;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
-use crate::transport::net::peer::Peer;
+use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::post::Sent;
 
 impl NetContext {
@@ -42,7 +42,7 @@ impl NetContext {
         let rings = connection.flow.rings();
         let due = connection.account.is_ack_due()
             || rings.is_some_and(|rings| rings.is_due(&connection.account));
-        let moves = origin.is_some_and(|it| it.borrowed.has_to_send() || it.borrowed.has_to_book());
+        let moves = origin.is_some_and(|it| it.borrowed.has_something());
         if !due && !moves || self.failure.is_ignored() {
             return Ok(());
         }
@@ -52,13 +52,19 @@ impl NetContext {
             _ => Sent::Yes,
         };
         let sent = if due && sent == Sent::Yes { Sender(self).ack(peer, index)? } else { sent };
-        if sent == Sent::Full && !connection.ack_pending.swap(true, Ordering::AcqRel) {
+        if sent == Sent::Full {
+            self.ack_later(connection);
+        }
+        Ok(())
+    }
+
+    /// A later poll does it, or the service thread, as without polls nobody else can.
+    pub(super) fn ack_later(&self, connection: &Connection) {
+        if !connection.ack_pending.swap(true, Ordering::AcqRel) {
             self.acks_pending.fetch_add(1, Ordering::AcqRel);
-            // Without polls only the service thread can send it.
             if self.has_receivers() {
                 self.connect_queue.wake_thread();
             }
         }
-        Ok(())
     }
 }

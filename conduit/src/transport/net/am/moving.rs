@@ -1,9 +1,9 @@
 //! Credits that move between peers: books what messages carry of it, and sends the messages that
 //! exist for it alone. The rules are `flow`'s.
 //!
-//! Those messages are acks with arguments: one of 1 asks the peer to give back, 2 and a number gives
-//! so many back. They use the buffers for messages of the library; at most one of each is under way
-//! between two ranks.
+//! Those messages are acks with arguments: one of 1 asks the peer to give back what it does not need,
+//! 3 and a number all but so many; 2 and a number gives so many back. They use the buffers for messages
+//! of the library; at most one question and one answer are under way between two ranks.
 
 use bootstrap::Rank;
 
@@ -13,12 +13,14 @@ use crate::transport::net::context::NetContext;
 use crate::transport::net::credits::Carried;
 use crate::transport::net::error::Error;
 use crate::transport::net::flow::bank::{Bank, Borrowed};
-use crate::transport::net::flow::lend::PeerIndex;
+use crate::transport::net::flow::lend::{PeerIndex, Question};
 use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::post::Sent;
 
 /// Argument of an ack that asks the peer to give back.
 pub(super) const REVOKE: i32 = 1;
+/// First argument of an ack that asks the peer for what is beyond its share.
+pub(super) const SHARE: i32 = 3;
 /// First argument of an ack that gives back.
 pub(super) const RETURN: i32 = 2;
 
@@ -39,17 +41,6 @@ impl<'a> Origin<'a> {
         let borrowed = connection.flow.borrowed()?;
         Some(Self { peer, index, connection, borrowed })
     }
-
-    /// The peer's epoch has ended, or it lends more.
-    #[cold]
-    fn told(self, carried: Carried) {
-        if carried.epoch() {
-            self.borrowed.demand.epoch_ended();
-        }
-        if carried.granted() > 0 {
-            self.connection.account.lent(carried.granted());
-        }
-    }
 }
 
 /// What a peer did wrong.
@@ -61,6 +52,10 @@ pub(super) enum Wrong {
     ReturnedTwice,
     #[error("it moves credits, which are fixed here")]
     Fixed,
+    #[error("it says {0:#x} of credits, which nobody can have sent")]
+    Word(u16),
+    #[error("it lends {granted} credits more, where {made} are there and {most} are the most")]
+    LentTooMany { granted: u32, made: u32, most: u32 },
     #[error("{seen} arguments in a message about credits, the first is {first}")]
     Unknown { seen: usize, first: i32 },
 }
@@ -72,7 +67,7 @@ impl NetContext {
     pub(super) fn moving(&self, from: Origin<'_>, head: &Head) -> Result<(), Error> {
         let carried = head.carried;
         if carried.moves() {
-            from.told(carried);
+            self.told(from, carried)?;
         }
         if head.reply || carried.returned() > 0 {
             from.borrowed.demand.answered(&from.connection.account);
@@ -80,11 +75,33 @@ impl NetContext {
         if !head.reply
             && head.handler >= FIRST_CLIENT_HANDLER
             && let Some(bank) = self.bank(from.connection)
-            && bank.clock.tick(bank.limits.epoch)
+            && bank.tick()
         {
             self.end_epoch(bank, from.connection.rail);
         }
         if carried.wanted() > 0 { self.lend(from, carried) } else { Ok(()) }
+    }
+
+    /// The peer's epoch has ended, it lends more, or it wants more.
+    #[cold]
+    fn told(&self, from: Origin<'_>, carried: Carried) -> Result<(), Error> {
+        if !carried.is_known() {
+            return Err(self.wrong_credits(from.peer.rank, &Wrong::Word(carried.0)));
+        }
+        if carried.epoch() {
+            from.borrowed.demand.epoch_ended();
+        }
+        let (granted, account) = (carried.granted(), &from.connection.account);
+        if granted > 0 {
+            let (made, most) = (account.supply.made(), self.bank(from.connection));
+            let most = most.map_or(u32::MAX, |bank| bank.limits.most);
+            if made + granted > most {
+                let wrong = Wrong::LentTooMany { granted, made, most };
+                return Err(self.wrong_credits(from.peer.rank, &wrong));
+            }
+            account.lent(granted);
+        }
+        Ok(())
     }
 
     /// A message moves credits over a connection where none move.
@@ -103,15 +120,11 @@ impl NetContext {
     fn lend(&self, from: Origin<'_>, carried: Carried) -> Result<(), Error> {
         let Some(bank) = self.bank(from.connection) else { return Ok(()) };
         let mut ask = Vec::new();
-        let Some(mut lender) = bank.try_lender() else { return Ok(()) };
         let key = self.lender_key(from.peer, from.index);
-        let granted = lender.requested(key, carried.wanted(), &mut ask);
-        drop(lender);
+        let granted = bank.requested(key, carried.wanted(), &mut ask);
+        let Some(granted) = granted else { return Ok(()) };
         from.connection.account.lend(granted);
-        for key in ask {
-            self.revoke(key)?;
-        }
-        Ok(())
+        ask.into_iter().try_for_each(|question| self.revoke(question))
     }
 
     /// A connection by one number.
@@ -121,14 +134,14 @@ impl NetContext {
         PeerIndex::try_from(key).unwrap_or(PeerIndex::MAX)
     }
 
-    fn revoke(&self, key: PeerIndex) -> Result<(), Error> {
+    fn revoke(&self, Question { peer, keep }: Question) -> Result<(), Error> {
         let count = self.plan.connections.len();
-        let (rank, index) = (key as usize / count, key as usize % count);
+        let (rank, index) = (peer as usize / count, peer as usize % count);
         let rank = u32::try_from(rank).unwrap_or(u32::MAX);
         let Some(peer) = self.peers.get(Rank(rank)) else { return Ok(()) };
         let borrowed = peer.connections.get(index).and_then(|it| it.flow.borrowed());
         let Some(borrowed) = borrowed else { return Ok(()) };
-        borrowed.revoke();
+        borrowed.revoke(keep);
         self.ack_if_due(peer, index)
     }
 
@@ -149,11 +162,13 @@ impl NetContext {
         let Some(bank) = self.bank(from.connection) else { return Ok(()) };
         let rank = from.peer.rank;
         let wrong = |wrong: Wrong| self.wrong_credits(rank, &wrong);
+        let (demand, account) = (&from.borrowed.demand, &from.connection.account);
         match *args {
-            [REVOKE] => {
-                let given = from.borrowed.demand.give_back(&from.connection.account, &bank.limits);
-                if !from.borrowed.answer(given) {
-                    return Err(wrong(Wrong::AskedTwice));
+            [REVOKE] | [SHARE, _] if demand.owes() => return Err(wrong(Wrong::AskedTwice)),
+            [REVOKE] => self.answer(from, demand.give_back(account, &bank.limits))?,
+            [SHARE, keep] if keep >= 0 => {
+                if let Some(given) = demand.share(account, &bank.limits, keep.unsigned_abs()) {
+                    self.answer(from, given)?;
                 }
             }
             [RETURN, count] if count >= 0 => {
@@ -170,6 +185,12 @@ impl NetContext {
         self.ack_if_due(from.peer, from.index)
     }
 
+    /// Has the next message about credits give a peer back what it has asked for.
+    fn answer(&self, from: Origin<'_>, given: u32) -> Result<(), Error> {
+        let twice = || self.wrong_credits(from.peer.rank, &Wrong::AskedTwice);
+        if from.borrowed.answer(given) { Ok(()) } else { Err(twice()) }
+    }
+
     /// Puts what a peer gave back into the bank. Left for later when somebody is at the bank.
     pub(super) fn book_returned(&self, from: Origin<'_>) -> Result<(), Error> {
         let Some(bank) = self.bank(from.connection) else { return Ok(()) };
@@ -182,9 +203,15 @@ impl NetContext {
     /// Sends what waits to be said about credits.
     pub(super) fn send_about_credits(&self, to: Origin<'_>) -> Result<Sent, Error> {
         self.book_returned(to)?;
+        if let Some(given) = to.borrowed.demand.collect(&to.connection.account) {
+            self.answer(to, given)?;
+        }
         let (revoke, given) = to.borrowed.take();
         let sender = Sender(self);
-        if revoke && sender.about_credits(to.peer, to.index, &[REVOKE])? == Sent::Full {
+        let keep = to.borrowed.keep().map(|keep| i32::try_from(keep).unwrap_or(i32::MAX));
+        let question = keep.map_or([REVOKE, 0], |keep| [SHARE, keep]);
+        let question = &question[..if keep.is_some() { 2 } else { 1 }];
+        if revoke && sender.about_credits(to.peer, to.index, question)? == Sent::Full {
             to.borrowed.put_back((true, given));
             return Ok(Sent::Full);
         }

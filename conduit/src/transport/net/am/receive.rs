@@ -380,7 +380,10 @@ impl<'a> Receiver<'a> {
         if let Some(room) = self.0.rails[connection.rail].reply_room() {
             room.give(count);
         }
-        Ok(())
+        match &connection.flow {
+            Flow::Moving(borrowed) if borrowed.demand.owes() => self.0.ack_if_due(peer, index),
+            _ => Ok(()),
+        }
     }
 
     /// A message whose buffer is wanted while its handler runs.

@@ -196,12 +196,17 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn give_credits_back(self, connection: &Connection, class: MessageClass) {
+    /// Of a message that was not sent.
+    pub(crate) fn give_credits_back(self, connection: &Connection, class: MessageClass) {
         match class {
             MessageClass::Reply => {}
             MessageClass::Internal => connection.internal.give(1),
             MessageClass::Request => {
                 connection.account.untake();
+                // No answer will bring it, and it may be promised.
+                if connection.flow.borrowed().is_some_and(|it| it.demand.owes()) {
+                    self.0.ack_later(connection);
+                }
                 self.0.credits.give(1);
                 if let Some(room) = self.0.rails[connection.rail].reply_room() {
                     room.give(1);

@@ -7,7 +7,7 @@
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use super::borrow::Demand;
-use super::lend::Lender;
+use super::lend::{Lender, PeerIndex, Question};
 use super::{EpochClock, Limits};
 use crate::sys::atomic::{AtomicU32, Ordering};
 
@@ -15,13 +15,16 @@ use crate::sys::atomic::{AtomicU32, Ordering};
 pub(crate) struct Bank {
     pub(crate) limits: Limits,
     lender: Mutex<Lender>,
-    pub(crate) clock: EpochClock,
+    clock: EpochClock,
+    /// [`Lender::epoch`], for those who do not have the lock.
+    epoch: AtomicU32,
 }
 
 impl Bank {
     pub(crate) fn new(limits: Limits, banked: u32) -> Self {
-        let lender = Mutex::new(Lender::new(limits, banked));
-        Self { limits, lender, clock: EpochClock::default() }
+        let lender = Lender::new(limits, banked);
+        let epoch = AtomicU32::new(lender.epoch());
+        Self { limits, lender: Mutex::new(lender), clock: EpochClock::default(), epoch }
     }
 
     /// `None`: somebody is at it.
@@ -32,6 +35,25 @@ impl Bank {
             Err(TryLockError::WouldBlock) => None,
         }
     }
+
+    /// Counts a request received; whether an epoch has ended.
+    #[inline]
+    pub(crate) fn tick(&self) -> bool {
+        self.clock.tick(self.epoch.load(Ordering::Relaxed))
+    }
+
+    /// A peer asks for credits, as [`Lender::requested`]; `None`: somebody is at it.
+    pub(crate) fn requested(
+        &self,
+        peer: PeerIndex,
+        wanted: u32,
+        ask: &mut Vec<Question>,
+    ) -> Option<u32> {
+        let mut lender = self.try_lender()?;
+        let granted = lender.requested(peer, wanted, ask);
+        self.epoch.store(lender.epoch(), Ordering::Relaxed);
+        Some(granted)
+    }
 }
 
 /// What a connection has beside its account ([`Flow::Moving`](super::of_connection::Flow)).
@@ -40,6 +62,8 @@ pub(crate) struct Borrowed {
     pub(crate) demand: Demand,
     /// What is to be sent about credits: [`Borrowed::REVOKE`], and what is given back plus one.
     to_send: AtomicU32,
+    /// What the peer keeps when it is asked, plus one; 0: what it used lately.
+    keep: AtomicU32,
     /// What the peer has given back plus one, until it is in the bank.
     to_book: AtomicU32,
 }
@@ -48,7 +72,10 @@ impl Borrowed {
     /// The peer is asked to give back.
     const REVOKE: u32 = 1 << 31;
 
-    pub(crate) fn revoke(&self) {
+    /// Asks the peer to give back: all but `keep`, or what it has not used lately. It is not asked again
+    /// before it has answered.
+    pub(crate) fn revoke(&self, keep: Option<u32>) {
+        self.keep.store(keep.map_or(0, |keep| keep.saturating_add(1)), Ordering::Release);
         self.to_send.fetch_or(Self::REVOKE, Ordering::AcqRel);
     }
 
@@ -60,9 +87,18 @@ impl Borrowed {
         self.to_send.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
     }
 
-    #[inline]
-    pub(crate) fn has_to_send(&self) -> bool {
+    /// What the peer keeps that is asked.
+    pub(crate) fn keep(&self) -> Option<u32> {
+        self.keep.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    fn has_to_send(&self) -> bool {
         self.to_send.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether there is anything to be done about credits beside what messages carry.
+    pub(crate) fn has_something(&self) -> bool {
+        self.has_to_send() || self.has_to_book() || self.demand.owes()
     }
 
     /// Takes what is to be sent: whether the peer is asked, and what it is given back.
@@ -91,5 +127,37 @@ impl Borrowed {
 
     pub(crate) fn take_booking(&self) -> Option<u32> {
         self.to_book.swap(0, Ordering::AcqRel).checked_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bad input: a question that is answered twice before the first answer is in the bank, or asked
+    /// twice before it was answered.
+    #[test]
+    fn a_second_answer_and_a_second_question_are_seen() {
+        let borrowed = Borrowed::default();
+        assert_eq!([3, 0].map(|count| borrowed.returned(count)), [true, false]);
+        assert_eq!(borrowed.take_booking(), Some(3));
+        assert!(borrowed.returned(0));
+        assert_eq!([2, 2].map(|given| borrowed.answer(given)), [true, false]);
+        assert_eq!(borrowed.take(), (false, Some(2)));
+        assert!(borrowed.answer(0));
+    }
+
+    /// What is kept stays with the question until it is sent.
+    #[test]
+    fn a_question_says_what_is_kept() {
+        let borrowed = Borrowed::default();
+        for keep in [Some(7), None, Some(0)] {
+            borrowed.revoke(keep);
+            let taken = borrowed.take();
+            assert_eq!((taken, borrowed.keep()), ((true, None), keep));
+            borrowed.put_back(taken);
+            assert!(borrowed.has_something());
+            assert_eq!((borrowed.take(), borrowed.keep()), ((true, None), keep));
+        }
     }
 }

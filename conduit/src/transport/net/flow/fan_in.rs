@@ -6,13 +6,15 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::borrow::Demand;
-use super::lend::Lender;
+use super::lend::{Lender, Question};
 use super::{EpochClock, Limits};
 use crate::transport::net::credits::{Account, Carried};
 
-/// Nanoseconds on the way, and of a handler.
+/// Nanoseconds on the way, of a handler, and until a sender can send again. Without the last all of a
+/// burst would come in at once, and the receiver would serve one sender after the other.
 const LATENCY: u64 = 2_000;
 const SERVICE: u64 = 100;
+const POST: u64 = 100;
 /// Requests of a burst of one sender, and bursts before others send.
 const BURST: u32 = 64;
 const BURSTS: u32 = 128;
@@ -28,9 +30,9 @@ struct Traffic {
 
 /// How credits are shared out.
 #[derive(Clone, Copy, Debug)]
-struct Scheme {
-    limits: Limits,
-    banked: u32,
+pub(super) struct Scheme {
+    pub(super) limits: Limits,
+    pub(super) banked: u32,
 }
 
 impl Scheme {
@@ -42,7 +44,7 @@ impl Scheme {
     }
 
     /// As the defaults of the variables, but for the bank.
-    fn moving(banked: u32) -> Self {
+    pub(super) fn moving(banked: u32) -> Self {
         Self { limits: Limits::of(1, 400, banked, 1024), banked }
     }
 
@@ -53,12 +55,12 @@ impl Scheme {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Outcome {
+pub(super) struct Outcome {
     requests: u32,
     /// Requests that found no credit.
     stalls: u32,
     /// Messages for credits alone.
-    system: u32,
+    pub(super) system: u32,
     /// Time in which a request waited at a sender and the receiver had nothing to do.
     idle: u64,
     total: u64,
@@ -74,10 +76,11 @@ impl Outcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
+    Posted { from: u32 },
     Arrive { from: u32, carried: u16 },
     Served { from: u32 },
     Reply { to: u32, carried: u16 },
-    Revoke { to: u32, carried: u16 },
+    Revoke { to: u32, keep: Option<u32>, carried: u16 },
     Return { from: u32, given: u32, carried: u16 },
 }
 
@@ -89,14 +92,15 @@ struct Pair {
     to_send: u32,
     under_way: u32,
     stalled: bool,
+    posting: bool,
     begun: u64,
     done: u64,
 }
 
-struct Star {
+pub(super) struct Star {
     scheme: Scheme,
     pairs: Vec<Pair>,
-    lender: Lender,
+    pub(super) lender: Lender,
     clock: EpochClock,
     queue: BinaryHeap<Reverse<(u64, u64, Step)>>,
     sequence: u64,
@@ -105,11 +109,11 @@ struct Star {
     serving: bool,
     /// Senders with a request that waits for a credit.
     hungry: u32,
-    outcome: Outcome,
+    pub(super) outcome: Outcome,
 }
 
 impl Star {
-    fn new(scheme: Scheme, senders: u32) -> Self {
+    pub(super) fn new(scheme: Scheme, senders: u32) -> Self {
         let pair = |_| Pair {
             account: Account::new(scheme.limits.least, 0),
             demand: Demand::default(),
@@ -117,6 +121,7 @@ impl Star {
             to_send: 0,
             under_way: 0,
             stalled: false,
+            posting: false,
             begun: 0,
             done: 0,
         };
@@ -145,28 +150,28 @@ impl Star {
         &mut self.pairs[at as usize]
     }
 
-    /// Sends what there are credits for.
+    /// Sends the next request, if there is a credit for it.
     fn send(&mut self, from: u32) {
-        loop {
-            let pair = self.pair(from);
-            if pair.to_send == 0 {
-                break;
-            }
-            if !pair.account.take() {
-                pair.demand.stalled(&pair.account);
-                if !std::mem::replace(&mut pair.stalled, true) {
-                    self.outcome.stalls += 1;
-                    self.hungry += 1;
-                }
-                break;
-            }
-            let was_stalled = std::mem::take(&mut pair.stalled);
-            pair.to_send -= 1;
-            pair.under_way += 1;
-            let carried = pair.account.carry().0;
-            self.hungry -= u32::from(was_stalled);
-            self.after(LATENCY, Step::Arrive { from, carried });
+        let pair = self.pair(from);
+        if pair.to_send == 0 || pair.posting {
+            return;
         }
+        if !pair.account.take() {
+            pair.demand.stalled(&pair.account);
+            if !std::mem::replace(&mut pair.stalled, true) {
+                self.outcome.stalls += 1;
+                self.hungry += 1;
+            }
+            return;
+        }
+        let was_stalled = std::mem::take(&mut pair.stalled);
+        pair.to_send -= 1;
+        pair.under_way += 1;
+        pair.posting = true;
+        let carried = pair.account.carry().0;
+        self.hungry -= u32::from(was_stalled);
+        self.after(LATENCY, Step::Arrive { from, carried });
+        self.after(POST, Step::Posted { from });
     }
 
     fn serve(&mut self) {
@@ -180,17 +185,17 @@ impl Star {
 
     /// What the receiver does with what a message carries.
     fn lend(&mut self, from: u32, carried: Carried, request: bool) {
-        if request && self.clock.tick(self.scheme.limits.epoch) {
+        if request && self.clock.tick(self.lender.epoch()) {
             self.lender.end_epoch();
             self.pairs.iter().for_each(|pair| pair.at_receiver.tell_epoch());
         }
         let mut ask = Vec::new();
         let granted = self.lender.requested(from, carried.wanted(), &mut ask);
         self.pair(from).at_receiver.lend(granted);
-        for to in ask {
+        for Question { peer: to, keep } in ask {
             let carried = self.pair(to).at_receiver.carry().0;
             self.outcome.system += 2;
-            self.after(LATENCY, Step::Revoke { to, carried });
+            self.after(LATENCY, Step::Revoke { to, keep, carried });
         }
     }
 
@@ -203,8 +208,19 @@ impl Star {
         pair.account.lent(carried.granted());
     }
 
+    /// A sender gives back what it was asked for.
+    fn answer(&mut self, from: u32, given: Option<u32>) {
+        let Some(given) = given else { return };
+        let carried = self.pair(from).account.carry().0;
+        self.after(LATENCY, Step::Return { from, given, carried });
+    }
+
     fn step(&mut self, step: Step) {
         match step {
+            Step::Posted { from } => {
+                self.pair(from).posting = false;
+                self.send(from);
+            }
             Step::Arrive { from, carried } => {
                 self.lend(from, Carried(carried), true);
                 self.waiting.push_back(from);
@@ -220,19 +236,24 @@ impl Star {
                 let pair = self.pair(to);
                 pair.demand.answered(&pair.account);
                 pair.account.returned(1).expect("a correct receiver");
+                let given =
+                    if pair.demand.owes() { pair.demand.collect(&pair.account) } else { None };
                 pair.under_way -= 1;
                 if pair.to_send + pair.under_way == 0 {
                     pair.done = now;
                 }
+                self.answer(to, given);
                 self.send(to);
             }
-            Step::Revoke { to, carried } => {
+            Step::Revoke { to, keep, carried } => {
                 self.borrow(to, Carried(carried));
                 let limits = self.scheme.limits;
                 let pair = self.pair(to);
-                let given = pair.demand.give_back(&pair.account, &limits);
-                let carried = pair.account.carry().0;
-                self.after(LATENCY, Step::Return { from: to, given, carried });
+                let given = match keep {
+                    None => Some(pair.demand.give_back(&pair.account, &limits)),
+                    Some(keep) => pair.demand.share(&pair.account, &limits, keep),
+                };
+                self.answer(to, given);
             }
             Step::Return { from, given, carried } => {
                 self.lender.returned(from, given).expect("a correct sender");
@@ -240,6 +261,27 @@ impl Star {
             }
         }
         self.serve();
+    }
+
+    /// Sends without end.
+    pub(super) fn floods(&mut self, from: u32) {
+        self.pair(from).to_send = u32::MAX;
+        self.send(from);
+    }
+
+    /// Goes on for some epochs; how many requests of one sender came in, and of all.
+    pub(super) fn goes_on(&mut self, epochs: u32, of: u32) -> (u32, u32) {
+        let (mut count, mut all) = (0, 0);
+        while all < epochs * self.lender.epoch() {
+            let Some(Reverse((at, _, step))) = self.queue.pop() else { break };
+            if let Step::Arrive { from, .. } = step {
+                all += 1;
+                count += u32::from(from == of);
+            }
+            self.now = at;
+            self.step(step);
+        }
+        (count, all)
     }
 
     /// One burst of each of the busy ones, to its end.
@@ -275,13 +317,14 @@ fn run(scheme: Scheme, traffic: Traffic) -> Outcome {
     Outcome { total, ..star.outcome }
 }
 
-fn show(name: &str, scheme: Scheme, traffic: Traffic) -> Outcome {
-    let it = run(scheme, traffic);
+/// A row of the table. `like`: the buffers that fixed credits take to stall as rarely.
+fn show(name: &str, (scheme, it): (Scheme, Outcome), traffic: Traffic, like: u32) {
+    let buffers = scheme.buffers(traffic.senders);
     println!(
-        "| {} of {} | {name} | {} | {}.{} % | {}.{} % | {}.{:02} | {} |",
+        "| {} of {} | {name} | {buffers} | {} % | {}.{} % | {}.{} % | {}.{:02} | {} |",
         traffic.busy,
         traffic.senders,
-        scheme.buffers(traffic.senders),
+        buffers * 100 / like,
         it.permille() / 10,
         it.permille() % 10,
         it.idle * 1000 / it.total / 10,
@@ -290,7 +333,6 @@ fn show(name: &str, scheme: Scheme, traffic: Traffic) -> Outcome {
         it.unfair % 100,
         it.system,
     );
-    it
 }
 
 /// The least number of fixed credits with which senders stall as rarely.
@@ -308,10 +350,13 @@ fn fixed_like(moving: Outcome, traffic: Traffic) -> u32 {
 /// How many times as many buffers those are.
 fn compare(traffic: Traffic) -> u32 {
     let moving = Scheme::moving(traffic.busy * BURST);
-    let credits = fixed_like(show("dynamic", moving, traffic), traffic);
+    let moved = run(moving, traffic);
+    let credits = fixed_like(moved, traffic);
     let fixed = Scheme::fixed(credits);
-    show(&format!("static, {credits}"), fixed, traffic);
-    fixed.buffers(traffic.senders) / moving.buffers(traffic.senders)
+    let like = fixed.buffers(traffic.senders);
+    show("dynamic", (moving, moved), traffic, like);
+    show(&format!("static, {credits}"), (fixed, run(fixed, traffic)), traffic, like);
+    like / moving.buffers(traffic.senders)
 }
 
 /// Of many senders few are busy at a time. Credits that move do with a tenth of the buffers.

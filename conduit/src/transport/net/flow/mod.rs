@@ -19,6 +19,8 @@ pub(crate) mod volume;
 #[cfg(test)]
 mod fan_in;
 #[cfg(test)]
+mod late;
+#[cfg(test)]
 mod sim;
 
 /// Bounds of one rank. All ranks of a job have the same.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::borrow::Demand;
-use super::lend::{Lender, WrongReturn};
+use super::lend::{Lender, Question, WrongReturn};
 use super::*;
 use crate::transport::net::credits::{Account, Carried};
 
@@ -17,7 +17,7 @@ const LIMITS: Limits =
 enum Kind {
     Request,
     Reply,
-    Revoke,
+    Revoke { keep: Option<u32> },
     Return { given: u32 },
 }
 
@@ -40,7 +40,7 @@ impl Side {
         let queue = match kind {
             Kind::Request => &mut self.requests,
             Kind::Reply => &mut self.replies,
-            Kind::Revoke | Kind::Return { .. } => &mut self.system,
+            Kind::Revoke { .. } | Kind::Return { .. } => &mut self.system,
         };
         queue.push_back((kind, carried));
     }
@@ -120,23 +120,27 @@ impl Job {
         }
         let back = carried.returned() + u32::from(kind == Kind::Reply);
         side.account.returned(back).expect("a correct peer");
+        let collected = if side.demand.owes() { side.demand.collect(&side.account) } else { None };
         if kind == Kind::Request {
             self.handled += 1;
-            if self.clocks[to].tick(self.limits.epoch) {
+            if self.clocks[to].tick(self.lenders[to].epoch()) {
                 self.lenders[to].end_epoch();
                 self.sides[to].iter().for_each(|side| side.account.tell_epoch());
             }
         }
+        self.answer(from, to, collected);
         self.lend(from, to, carried.wanted());
         let side = &mut self.sides[to][from];
         match kind {
             Kind::Request => side.send(Kind::Reply),
             Kind::Reply => {}
-            Kind::Revoke => {
-                let given = side.demand.give_back(&side.account, &self.limits);
-                side.send(Kind::Return { given });
-                self.moved += given;
-                self.system += 1;
+            Kind::Revoke { keep } => {
+                assert!(!side.demand.owes(), "I7");
+                let given = match keep {
+                    None => Some(side.demand.give_back(&side.account, &self.limits)),
+                    Some(keep) => side.demand.share(&side.account, &self.limits, keep),
+                };
+                self.answer(from, to, given);
             }
             Kind::Return { given } => {
                 self.lenders[to].returned(index(from), given).expect("a correct peer");
@@ -144,15 +148,24 @@ impl Job {
         }
     }
 
+    /// A rank gives back what another asked for.
+    fn answer(&mut self, from: usize, to: usize, given: Option<u32>) {
+        let Some(given) = given else { return };
+        self.sides[to][from].send(Kind::Return { given });
+        self.moved += given;
+        self.system += 1;
+    }
+
     fn lend(&mut self, from: usize, to: usize, wanted: u32) {
         let mut ask = Vec::new();
         let granted = self.lenders[to].requested(index(from), wanted, &mut ask);
         assert!(granted <= wanted && wanted <= MOST_WANTED, "I11");
         self.sides[to][from].account.lend(granted);
-        for peer in ask {
+        for Question { peer, keep } in ask {
             let side = &mut self.sides[to][peer as usize];
-            assert!(!side.system.iter().any(|(kind, _)| *kind == Kind::Revoke), "I7");
-            side.send(Kind::Revoke);
+            let asks = |kind: &Kind| matches!(kind, Kind::Revoke { .. });
+            assert!(!side.system.iter().any(|(kind, _)| asks(kind)), "I7");
+            side.send(Kind::Revoke { keep });
             self.system += 1;
         }
     }
@@ -160,6 +173,8 @@ impl Job {
     fn check(&self) {
         for lender in &self.lenders {
             assert_eq!(lender.total(), self.banked, "I1");
+            let [kept, counted] = lender.books();
+            assert_eq!(kept, counted, "those that wait, and what is expected for them");
         }
         for (a, b) in self.pairs() {
             let (side, back) = (&self.sides[a][b], &self.sides[b][a]);
@@ -170,7 +185,8 @@ impl Job {
             });
             let made = side.account.supply.made();
             let held = self.lenders[b].held(index(a));
-            let moving = granted + back.account.lending() + given.sum::<u32>();
+            let moving =
+                granted + back.account.lending() + given.sum::<u32>() + side.demand.collected();
             assert_eq!(held, made + moving, "I2");
             assert!(made <= self.limits.most, "I3");
             assert!(made >= self.limits.least, "I4");
@@ -330,6 +346,30 @@ fn who_stalled_lately_gives_nothing_back() {
     assert_eq!(demand.give_back(&account, &LIMITS), 0, "no more in this epoch");
 }
 
+/// What is beyond its share a rank gives back however busy it is, when others wait for theirs: what
+/// is under way when it is answered, in one answer, and never what is its share.
+#[test]
+fn beyond_its_share_a_rank_that_stalls_gives_back() {
+    let account = Account::new(1, 0);
+    account.lent(9);
+    assert!((0..9).all(|_| account.take()));
+    let demand = Demand::default();
+    demand.stalled(&account);
+    assert_eq!(demand.share(&account, &LIMITS, 7), None, "one of three is not under way");
+    assert_eq!((demand.collected(), account.supply.made()), (1, 9));
+    for (answer, made) in [(None, 8), (Some(3), 7)] {
+        assert!(demand.owes());
+        account.returned(1).expect("under way");
+        assert_eq!((demand.collect(&account), account.supply.made()), (answer, made));
+    }
+    assert!(!demand.owes());
+    // One more in this epoch, and never its share.
+    assert_eq!(demand.share(&account, &LIMITS, 7), Some(0));
+    account.returned(7).expect("under way");
+    assert_eq!(demand.share(&account, &LIMITS, 2), Some(1));
+    assert_eq!(demand.share(&account, &LIMITS, 0), Some(0));
+}
+
 /// What is under way is never given back, even when the past has been forgotten.
 #[test]
 fn what_is_in_use_stays() {
@@ -358,10 +398,10 @@ fn each_peer_is_asked_in_turn() {
         lender.requested(5, 1, &mut ask);
         asked.append(&mut ask);
     }
-    let mut sorted = asked.clone();
+    let mut sorted: Vec<_> = asked.iter().map(|question| question.peer).collect();
     sorted.sort_unstable();
     assert_eq!(sorted, [0, 1, 2, 3, 4], "each once");
-    asked.iter().for_each(|peer| lender.returned(*peer, 0).expect("was asked"));
+    sorted.iter().for_each(|peer| lender.returned(*peer, 0).expect("was asked"));
     lender.requested(5, 1, &mut ask);
     assert_eq!(ask, [], "nobody has anything in this epoch");
 }
@@ -378,7 +418,7 @@ fn wrong_returns_are_refused() {
     assert_eq!(lender.requested(peers[0], 3, &mut ask), 3);
     lender.end_epoch();
     lender.requested(peers[1], 1, &mut ask);
-    assert_eq!(ask, [peers[0]]);
+    assert_eq!(ask, [Question { peer: peers[0], keep: None }]);
     let wrong = WrongReturn::TooMany { returned: 4, held: 4, least: 1 };
     assert_eq!(lender.returned(peers[0], 4), Err(wrong));
     lender.returned(peers[0], 3).expect("all but the least");

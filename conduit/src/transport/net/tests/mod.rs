@@ -2,6 +2,7 @@
 //! adapter; or several on a host, over the fake libibverbs of the testkit.
 
 mod atomics;
+mod bad_input;
 mod fake;
 mod fence;
 mod messages;

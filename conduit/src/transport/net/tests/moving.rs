@@ -1,11 +1,14 @@
 //! Credits that move between peers.
 
+use std::sync::atomic::AtomicBool;
+
+use super::bad_input::refusal;
 use super::*;
 use crate::transport::net::am::send::Sender;
 use crate::transport::net::flow::Limits;
 
 /// Few credits, epochs that end often, idle peers asked early.
-fn moving(banked: u32) -> Sizes {
+pub(super) fn moving(banked: u32) -> Sizes {
     let limits =
         Limits { least: 1, most: 8, lent: 8, revoked: 4, low_water: 2, asked: 2, epoch: 16 };
     let queues = SrqSizes { requests: 24, replies: 24 };
@@ -69,13 +72,65 @@ fn a_flood_takes_the_credits_with_it() {
     });
 }
 
+/// Who comes late gets its share beside one that floods, holds all there is, and never has enough.
+#[test]
+fn who_comes_late_gets_its_share_of_a_flood() {
+    let [holds_all, has_share] = [const { AtomicBool::new(false) }; 2];
+    run(3, 0, &Kind { sizes: moving(6), ..PLAIN }, |member| {
+        let handler = |_: Arrived<'_>| {};
+        let flood_until = |done: &dyn Fn() -> bool| {
+            let begin = Instant::now();
+            while !done() {
+                member.send(&request(Rank(0), &[], AmPayload::None), &handler);
+                assert!(begin.elapsed() < PATIENCE, "rank 2 has {}", held(member, 0));
+            }
+        };
+        match member.rank {
+            1 => flood_until(&|| {
+                holds_all.fetch_or(held(member, 0) == 7, Ordering::Relaxed);
+                has_share.load(Ordering::Relaxed)
+            }),
+            2 => {
+                member.poll_until(&handler, || holds_all.load(Ordering::Relaxed));
+                flood_until(&|| held(member, 0) >= 4);
+                has_share.store(true, Ordering::Relaxed);
+            }
+            _ => member.poll_until(&handler, || has_share.load(Ordering::Relaxed)),
+        }
+        member.meet(&handler);
+    });
+}
+
+/// A request that was not sent after all has a credit that was promised; no reply brings it. (That
+/// nobody had asked for it here shows that it came.)
+#[test]
+fn what_a_request_gives_back_that_was_not_sent_is_collected() {
+    run(2, 0, &Kind { sizes: moving(3), ..PLAIN }, |member| {
+        if member.rank == 0 {
+            let error = refusal(member);
+            assert!(error.contains("1 credits given back although none were asked for"), "{error}");
+            return;
+        }
+        let context = &member.net.context;
+        let connection = &context.peers.get(Rank(0)).expect("a peer").connections[0];
+        let demand = &connection.flow.borrowed().expect("credits move").demand;
+        connection.account.lent(1);
+        assert!((0..2).all(|_| connection.account.take()));
+        let limits = moving(3).flow.expect("credits move").0;
+        assert_eq!(demand.share(&connection.account, &limits, 1), None);
+        Sender(context).give_credits_back(connection, MessageClass::Request);
+        member.poll_until(&|_| {}, || !demand.owes());
+    });
+}
+
 /// What a peer cannot have to say about credits ends the job with its name.
 #[test]
 fn wrong_words_about_credits_are_refused() {
-    let cases: [(Sizes, &[i32], &str); 4] = [
+    let cases: [(Sizes, &[i32], &str); 5] = [
         (USUAL, &[1], "which are fixed here"),
         (moving(3), &[2, 5], "although none were asked for"),
         (moving(3), &[2, -1], "2 arguments in a message about credits"),
+        (moving(3), &[3, -1], "2 arguments in a message about credits, the first is 3"),
         (moving(3), &[7, 7, 7], "3 arguments in a message about credits, the first is 7"),
     ];
     for (sizes, args, text) in cases {
@@ -86,14 +141,7 @@ fn wrong_words_about_credits_are_refused() {
                 assert_eq!(Sender(context).about_credits(peer, 0, args).expect("sent"), Sent::Yes);
                 return;
             }
-            let begin = Instant::now();
-            let error = loop {
-                let sink = TestSink(&member.met, &|_| {});
-                match member.net.poll::<Par, _>(&sink, Poll::All).expect("open") {
-                    Ok(_) => assert!(begin.elapsed() < PATIENCE, "nothing was refused"),
-                    Err(error) => break error.to_string(),
-                }
-            };
+            let error = refusal(member);
             assert!(error.contains(text) && error.contains("rank 1"), "{error}");
         });
     }
