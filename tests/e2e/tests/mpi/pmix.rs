@@ -267,9 +267,10 @@ fn programs_of_pmix_are_one_job_on_four_hosts() {
         let words_of_job = [&["-n", "4", "--hosts", LIST, program][..], args].concat();
         says(&bed.run(&[], &words_of_job), code, &[words]);
     }
-    // The last rank, on a host of its own, does not speak PMIx.
+    // The last rank, on a host of its own, does not speak PMIx: its host sees that, or another that it
+    // is missing, whichever is first.
     let mixed = ["-n", "3", "--hosts", LIST, program, "run", ":", "-n", "1", "true"];
-    says(&bed.run(&[], &mixed), 125, &["rank 3", "it has ended without PMIx_Init"]);
+    says(&bed.run(&[], &mixed), 125, &["rank 3", " has ended "]);
     // A host loses its server.
     let running = bed.job(&[], &["-n", "4", "--hosts", LIST, program, "sleep"]).start();
     running.wait_stdout("sleeps\n", 4);
