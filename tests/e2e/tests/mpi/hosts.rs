@@ -156,3 +156,28 @@ fn the_library_of_open_mpi_is_sent_to_hosts_that_lack_it() {
         found.out()
     );
 }
+
+/// The same with MPICH, whose ranks may hang in `MPI_Finalize` after the program's end; see [`run`].
+#[test]
+fn gasnet_and_mpich_work_together_on_four_hosts() {
+    let test = "GASNet and MPICH on four hosts";
+    if mpich(test).is_none() {
+        return;
+    }
+    let Some(library) = gasnet(test) else { return };
+    let Some(bed) = Bed::up(test, HOSTS) else { return };
+    let program = made("hybrid", "mpicc.mpich", &library);
+    for ranks in ["4", "8"] {
+        let outcome = bed.run(&[], &["--timeout", "30", "-n", ranks, "--hosts", LIST, &program]);
+        let hung = outcome.code() == 124 && outcome.out().contains("PASS ");
+        if hung {
+            let why =
+                format!("MPICH hangs in MPI_Finalize after the program's end ({ranks} ranks)");
+            testkit::report::show(&why);
+        }
+        if let Some(fault) = outcome.fault(if hung { 124 } else { 0 }) {
+            panic!("{fault}\n{}\n{}", outcome.out(), outcome.err());
+        }
+        assert!(outcome.out().contains(&format!("PASS {ranks}\n")), "{}", outcome.out());
+    }
+}
