@@ -184,6 +184,7 @@ pub fn prepare(line: &CommandLine, environment: &Env) -> Result<Job, Failure> {
             || parts.iter().any(|part| part.command.program.is_some()),
         foreign: false,
         pmi,
+        pmi_library: None,
         trace: None,
         verbose: if checked.values.bool("GASNET_SPAWN_VERBOSE") { 2 } else { level.min(2) },
     };

@@ -30,8 +30,9 @@ pub mod tree;
 pub mod watch;
 
 pub use agent::limits::{LowStack, fit_limits};
+pub use agent::pmi_server::open_mpi_library;
 pub use agent::processes::allowed_cpus;
-pub use spawner_pmi::server::pmix::helper as pmix_helper;
+pub use spawner_pmi::server::pmix::{helper as pmix_helper, version as pmix_version};
 
 /// Life of the supervisor of a job, in the process that [`local::supervise`] forks.
 pub fn run(plan: &plan::JobPlan, origin: local::Origin) -> ! {

@@ -115,6 +115,8 @@ pub struct JobPlan {
     pub foreign: bool,
     /// Whether ranks that are MPI programs are served.
     pub pmi: Pmi,
+    /// Where the library by which Open MPI speaks PMI-1 was sent; none: where this host has it.
+    pub pmi_library: Option<PathBuf>,
     /// Where ranks leave traces and counters, if those are wanted.
     pub trace: Option<crate::trace::Memory>,
     /// Verbosity: 0 quiet, 1 life-cycle lines, 2 every frame and signal, on standard error.

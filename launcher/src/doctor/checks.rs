@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bootstrap::names;
 use fabric::{DeviceInfo, PortState};
@@ -20,7 +20,7 @@ const LIMITS: &str = "in /etc/security/limits.conf there, and LimitMEMLOCK=, Lim
                       systemd starts";
 
 /// Names of the checks, in the order in which they are shown, and what each looks at.
-pub const CHECKS: [(&str, &str); 14] = [
+pub const CHECKS: [(&str, &str); 15] = [
     ("login", "every step from the name to the agent's first word, as for a job"),
     (CLIENT, "which ssh client logs in, and why it is not the built-in one"),
     ("version", "whether the agent is of the launcher's version"),
@@ -34,6 +34,7 @@ pub const CHECKS: [(&str, &str); 14] = [
     ("shared memory", "memory that the ranks of a host share (memfd)"),
     ("/dev/shm", "size and permissions; MPI libraries use it, this one does not"),
     ("sent programs", "whether --stage can put a program there and start it, with room for more"),
+    ("MPI programs", "the library by which Open MPI 2 to 4 speaks PMI, and libpmix for PMIx"),
     ("other launchers", "commands and libraries of MPI and PMI"),
 ];
 
@@ -69,6 +70,7 @@ fn all(directory: &Path, several: bool, stage: &str) -> Vec<Finding> {
         shared_memory(),
         dev_shm(Path::new("/dev/shm")),
         sent_programs(supervisor::try_staging(), stage),
+        mpi_programs(supervisor::open_mpi_library(), supervisor::pmix_version(), stage),
         process_managers::finding(
             variable("PATH").as_deref(),
             variable("LD_LIBRARY_PATH").as_deref(),
@@ -341,6 +343,35 @@ fn sent_programs(tried: Result<u64, String>, stage: &str) -> Finding {
     )
 }
 
+/// `library`: where that of Open MPI is; `pmix`: what libpmix says of itself. Jobs of other programs need
+/// neither.
+fn mpi_programs(
+    library: Result<PathBuf, String>,
+    pmix: Result<String, String>,
+    stage: &str,
+) -> Finding {
+    let name = "MPI programs";
+    let pmix = match pmix {
+        Ok(version) => {
+            format!("PMIx by {}", version.split([',', '(']).next().unwrap_or_default().trim())
+        }
+        Err(problem) => format!("no PMIx ({problem})"),
+    };
+    let library = match library {
+        Ok(path) => format!("Open MPI by {}", path.display()),
+        Err(_) if ["auto", "always"].contains(&stage) => {
+            "Open MPI by a library that is sent with the job".to_owned()
+        }
+        Err(problem) => {
+            let seen = format!("no PMI for Open MPI 2 to 4 ({problem}); {pmix}");
+            let fix = "install gasnetrun_ibv there (scripts/install), or leave --stage at auto and install it where \
+                       jobs are launched";
+            return Finding::bad(name, Level::Warning, seen, fix);
+        }
+    };
+    Finding::ok(name, format!("{library}; {pmix}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -424,6 +455,25 @@ mod tests {
         assert_eq!(["auto", "always"].map(full), [Level::Problem; 2]);
         assert_eq!(["never", "here"].map(full), [Level::Warning; 2]);
         assert_eq!(shared_memory().level, Level::Ok);
+    }
+
+    #[test]
+    fn what_mpi_programs_find_is_said() {
+        let none = || Err("none there".to_owned());
+        let no_pmix = || Err("none there".to_owned());
+        let some = || Ok(PathBuf::from("/x.so"));
+        let pmix = || Ok("OpenPMIx 4.2.2, repo rev: x".to_owned());
+        let all = mpi_programs(some(), pmix(), "here");
+        assert_eq!(
+            (all.level, all.seen.as_str()),
+            (Level::Ok, "Open MPI by /x.so; PMIx by OpenPMIx 4.2.2")
+        );
+        assert_eq!(mpi_programs(none(), pmix(), "auto").level, Level::Ok);
+        for stage in ["here", "never"] {
+            let finding = mpi_programs(none(), no_pmix(), stage);
+            assert_eq!(finding.level, Level::Warning);
+            assert!(finding.seen.contains("no PMIx (none there)"), "{}", finding.seen);
+        }
     }
 
     #[test]

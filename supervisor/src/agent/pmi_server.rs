@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 
 use bootstrap::collective::Branch;
 use bootstrap::{HostId, Rank};
@@ -95,20 +96,29 @@ const LIBRARY: &str = "libgasnetrun_ibv_pmi.so";
 /// Bits of a number that Open MPI takes for a job: of its 32, it loses one on the way to other ranks.
 const OPEN_MPI_NUMBERS: u64 = 0xffff_7fff;
 
-/// Variables that make Open MPI speak PMI-1: its component for Flux opens the library that they name. The
-/// number tells its files of this job from those of others.
+/// Where the library by which Open MPI speaks PMI-1 is on this host.
+///
+/// # Errors
+/// Where it is not.
+pub fn open_mpi_library() -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
+    let places = candidates(&program, LIBRARY);
+    let found = places.iter().find(|place| place.is_file()).cloned();
+    found.ok_or_else(|| {
+        let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+        format!("none of {} is there", looked.join(", "))
+    })
+}
+
+/// Variables that make Open MPI speak PMI-1: its component for Flux opens the library that they name, the
+/// one that was sent to this host if there is. The number tells its files of this job from those of others.
 ///
 /// # Errors
 /// The library is not there.
-pub(super) fn for_open_mpi(job: &str) -> Result<[(&'static str, OsString); 2], String> {
-    let program = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
-    let places = candidates(&program, LIBRARY);
-    let found = places.iter().find(|place| place.is_file()).ok_or_else(|| {
-        let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
-        format!("none of {} is there", looked.join(", "))
-    })?;
+pub(super) fn for_open_mpi(plan: &JobPlan) -> Result<[(&'static str, OsString); 2], String> {
+    let found = plan.pmi_library.clone().map_or_else(open_mpi_library, Ok)?;
     let mut hasher = DefaultHasher::new();
-    job.hash(&mut hasher);
+    plan.job_id.hash(&mut hasher);
     let number = OsString::from((hasher.finish() & OPEN_MPI_NUMBERS | 1).to_string());
     Ok([("FLUX_PMI_LIBRARY_PATH", found.into()), ("FLUX_JOB_ID", number)])
 }

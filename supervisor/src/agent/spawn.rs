@@ -61,7 +61,7 @@ pub(super) enum SpawnError {
     #[error(transparent)]
     Limit(Short),
     #[error(
-        "cannot serve ranks of Open MPI: {0}; install gasnetrun_ibv on every host (scripts/install), start the job with -spawner=mpi, or say --pmi=off if ranks are no MPI job together"
+        "cannot serve ranks of Open MPI: {0}; install gasnetrun_ibv on every host (scripts/install), or on the launching one without --stage never, start the job with -spawner=mpi, or say --pmi=off if ranks are no MPI job together"
     )]
     OpenMpi(String),
 }
@@ -229,7 +229,7 @@ fn environment(
         env.push(assignment(OsStr::new(bootstrap::trace::VARIABLE), OsStr::new(&place))?);
     }
     if plan.pmi == Pmi::OpenMpi && pmi.is_some() {
-        for (name, value) in pmi_server::for_open_mpi(&plan.job_id).map_err(SpawnError::OpenMpi)? {
+        for (name, value) in pmi_server::for_open_mpi(plan).map_err(SpawnError::OpenMpi)? {
             env.push(assignment(OsStr::new(name), &value)?);
         }
     }

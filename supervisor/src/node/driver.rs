@@ -15,7 +15,8 @@ use spawner_ssh::diagnosis::{Class, Failure, Step};
 use super::parent::Parent;
 use super::relay::Relay;
 use super::setup::{
-    begin_staging, files_of, hash_of_parent, memory_of, other, plan_of, setup, share_of, staging_of,
+    begin_staging, files_of, hash_of_parent, memory_of, missing_library, other, plan_of, setup,
+    share_of, staging_of,
 };
 use super::{Origin, check};
 use crate::agent::bootstrap_server::BootstrapServer;
@@ -74,11 +75,12 @@ fn work(origin: Origin) -> Result<(), OsError> {
     plan.session.clone_from(&job);
     let mut staging = staging_of(&words, own.here, job);
     let host_of: Vec<HostId> = host_of.into_iter().map(HostId).collect();
-    let runs = files_of(&plan, index, &host_of);
+    let mut runs = files_of(&plan, index, &host_of);
+    runs.extend(missing_library(&words));
     if staging.needs_hash(|file| runs.iter().any(|own| own == file)) {
         staging.learn(&hash_of_parent(&mut parent, &mut waiting)?);
     }
-    let staged = begin_staging(&mut staging, &mut plan, &runs);
+    let staged = begin_staging(&mut staging, &mut plan, &runs, words.pmi_library.as_deref());
     let (share, bound) = share_of(&words, &own.name, index, host_of, &mut parent);
     plan.trace = memory_of(&words, &share, &mut parent);
     let boot = BootstrapServer::node(&poller, share, Vec::new())

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bootstrap::names;
@@ -12,6 +12,7 @@ use settings::deadlines::tree::{HEARTBEAT, SETUP, START};
 
 use super::parent::Parent;
 use crate::agent::host_ranks::HostRanks;
+use crate::agent::pmi_server::open_mpi_library;
 use crate::binding::{Topology, picture};
 use crate::event_loop::{OsError, cannot};
 use crate::plan::{HostEntry, JobPlan, Map, StdinTo};
@@ -109,6 +110,12 @@ pub(super) fn files_of(plan: &JobPlan, index: u32, host_of: &[HostId]) -> Vec<Pa
     mine.map(|program| PathBuf::from(program.own_file())).collect()
 }
 
+/// Where the launching host has the library by which ranks of Open MPI speak PMI-1, if this one has none.
+pub(super) fn missing_library(common: &Common) -> Option<PathBuf> {
+    let library = PathBuf::from(common.pmi_library.as_ref()?);
+    open_mpi_library().is_err().then_some(library)
+}
+
 /// Asks the parent for the hashes of the programs; `None`: it sends none. What else comes from it goes
 /// into `rest`.
 pub(super) fn hash_of_parent(
@@ -142,14 +149,20 @@ pub(super) fn hash_of_parent(
     }
 }
 
-/// Begins with the files that ranks of this host run; the plan has where they will find them.
+/// Begins with the files that ranks of this host run, `library` among them if they need it; the plan has
+/// where they will find them.
 pub(super) fn begin_staging(
     staging: &mut Programs,
     plan: &mut JobPlan,
     runs: &[PathBuf],
+    library: Option<&OsStr>,
 ) -> Result<(), Failure> {
     let begun = staging.begin(|file| runs.iter().any(|own| own == file));
     for (own, place) in begun.map_err(|why| Failure::new(Class::Staging, why))? {
+        if library == Some(own.as_os_str()) {
+            plan.pmi_library = Some(place);
+            continue;
+        }
         for program in plan.programs.iter_mut().filter(|program| own == *program.own_file()) {
             program.set_own_file(place.clone().into());
         }
@@ -161,6 +174,11 @@ pub(super) fn begin_staging(
             Some(word) => *word = place.into_os_string(),
             None => plan.program = place,
         }
+    }
+    // Our own program was sent here, while the library is where the launching host has it.
+    let seen = library.map(Path::new).filter(|path| runs.iter().any(|own| own == path));
+    if let Some(path) = seen.filter(|path| plan.pmi_library.is_none() && path.is_file()) {
+        plan.pmi_library = Some(path.to_owned());
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::driver::{Phase, Root};
 use crate::agent::control::Supervise;
 use crate::agent::limits::{self, Short};
 use crate::agent::machine::{CODE_LAUNCH, RankEvent};
-use crate::agent::pmi_server::PmiServer;
+use crate::agent::pmi_server::{PmiServer, open_mpi_library};
 use crate::event_loop::{Role, ms};
 use crate::plan::{JobPlan, Pmi, Ssh, StageMode, StdinTo};
 use crate::stage::{Action, Host, Offer, Programs, Stamp};
@@ -39,6 +39,7 @@ pub(super) fn common(plan: &JobPlan) -> Common {
         conduit_program: plan.conduit_program,
         verbose: plan.verbose,
         pmi: plan.pmi,
+        pmi_library: pmi_library(plan).map(Into::into),
         host_names: match plan.pmi {
             Pmi::Pmix => plan.map.hosts.iter().map(|host| host.name.clone()).collect(),
             _ => Vec::new(),
@@ -59,6 +60,12 @@ pub(super) fn common(plan: &JobPlan) -> Common {
 pub(super) fn host_of_root(plan: &JobPlan) -> Host {
     let Ssh { stage: mode, keep, cache, .. } = plan.reach.ssh;
     Host { mode, keep, here: true, cache, job: plan.job_id.clone(), at: 0, several: false }
+}
+
+/// Where the library by which ranks of Open MPI speak PMI-1 is on this host, if they need it.
+fn pmi_library(plan: &JobPlan) -> Option<PathBuf> {
+    // A host that lacks it, this one too, says so itself.
+    (plan.pmi == Pmi::OpenMpi).then(open_mpi_library)?.ok()
 }
 
 /// Where the job's programs are on this host, each once, and whether they are GASNet's.
@@ -114,12 +121,18 @@ impl Root<'_> {
         self.below.step();
         let plan = self.control.plan;
         let mut found = Vec::new();
-        for (path, gasnet) in files(plan) {
+        let library = pmi_library(plan).map(|path| (path, true));
+        let own = library.as_ref().map(|(path, _)| path.clone());
+        for (path, gasnet) in files(plan).into_iter().chain(library) {
             let offer = offer(plan, &path, gasnet).unwrap_or_else(|error| {
                 self.control
                     .say(1, || format!("{} is not sent to any host: {error}", path.display()));
                 None
             });
+            if own.as_ref() == Some(&path) {
+                found.push((path, offer));
+                continue;
+            }
             if let Some(identity) = identity_of(plan, &path, gasnet) {
                 self.common.identities.push((path.clone().into(), identity));
             }

@@ -53,6 +53,8 @@ pub(crate) struct Common {
     pub(crate) conduit_program: bool,
     pub(crate) verbose: u8,
     pub(crate) pmi: Pmi,
+    /// Where the library by which Open MPI speaks PMI-1 is on the launching host.
+    pub(crate) pmi_library: Option<OsString>,
     /// Names of all hosts, where ranks may ask for them.
     pub(crate) host_names: Vec<String>,
     /// Traces and counters that are wanted of the ranks.
@@ -322,6 +324,7 @@ mod tests {
             conduit_program: true,
             verbose: 0,
             pmi: Pmi::On,
+            pmi_library: Some("/usr/lib/x.so".into()),
             host_names: vec!["n1".into()],
             trace: Some(Wanted { capacity: 8, events: true, counts: false }),
             doctor: false,

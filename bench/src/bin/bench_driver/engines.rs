@@ -1,5 +1,5 @@
 //! Start of ranks under other launchers, beside a program that does nothing but its own PMI init
-//! and barrier.
+//! and barrier; keys of ranks by PMI, served by our own agents and by Hydra.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -99,6 +99,52 @@ fn here(line: &[&str]) -> Command {
     let mut command = Command::new(line[0]);
     command.args(&line[1..]).env("GASNET_QUIET", "1").env("GASNET_IBV_FABRIC", "soft");
     command
+}
+
+/// Ranks whose keys are exchanged, rounds of that in one job, and puts in one round.
+const KEYS: [&str; 3] = ["64", "50", "8"];
+
+/// Keys of 64 ranks by PMI-1: what our own agents serve, beside Hydra's proxy.
+pub(crate) fn keys(repetitions: Repetitions) -> Result<Findings> {
+    let [ranks, rounds, puts] = KEYS;
+    let title = format!("{ranks} ranks, PMI-1: {puts} puts of each and a fence");
+    if in_path("mpiexec.hydra").is_none() {
+        let row =
+            Row::without(&title, Verdict::Skipped("mpiexec.hydra is not installed".to_owned()));
+        return Ok(Findings { rows: vec![row], ..Findings::default() });
+    }
+    let (launcher, program) = (text(sibling("gasnetrun_ibv")?), text(sibling("bench_keys")?));
+    let servers = [
+        ("gasnetrun_ibv", vec![&*launcher, "-q", "-n", ranks, &program, rounds, puts]),
+        ("hydra", vec!["mpiexec.hydra", "-n", ranks, &program, rounds, puts]),
+    ];
+    let mut samples = Samples::default();
+    // In turn, so that both see the same machine; the first turn warms up.
+    for turn in 0..=repetitions.exits {
+        for (server, line) in &servers {
+            let ended = run(here(line), true)?;
+            let times = ended.out.split_whitespace().map(str::parse::<f64>);
+            let times = times.collect::<std::result::Result<Vec<_>, _>>()?;
+            let [put, fence, get] = times[..] else { return Err(Failure(ended.out)) };
+            if turn > 0 {
+                samples.add(&format!("{server}, puts and fence"), put + fence);
+                samples.add(&format!("{server}, gets"), get);
+            }
+        }
+    }
+    let row = |name: &str, part: &str, target| {
+        let keys = ["gasnetrun_ibv", "hydra"].map(|server| format!("{server}, {part}"));
+        Row::paired(name, &samples, [&keys[0], &keys[1]], "µs", target)
+    };
+    let rows = vec![
+        row(&title, "puts and fence", Target::AtMost(1.1))?,
+        row(&format!("the same, {puts} gets after it"), "gets", Target::None)?,
+    ];
+    let notes = vec![format!(
+        "engine-keys: one round of tests/mpi/keys.c as rank 0 sees it, mean of {rounds} in a job; the server of the agent beside \
+         that of Hydra's proxy, one after the other."
+    )];
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Four ranks of `mpiexec.hydra` on this host.

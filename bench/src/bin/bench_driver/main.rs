@@ -115,7 +115,8 @@ const HOSTS_FIGURES: [(&str, Measure); 2] =
     [("hosts-ssh", many_hosts::ssh), ("hosts-slurm", many_hosts::slurm)];
 
 /// Figures of starts under other launchers, by `--engines`.
-const ENGINE_FIGURES: [(&str, Measure); 3] = [
+const ENGINE_FIGURES: [(&str, Measure); 4] = [
+    ("engine-keys", engines::keys),
     ("engine-hydra", engines::hydra),
     ("engine-mpirun", engines::mpirun),
     ("engine-srun", engines::srun),

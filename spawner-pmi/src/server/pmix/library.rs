@@ -292,6 +292,19 @@ extern "C" fn called(status: c_int, call: *mut c_void) {
 
 extern "C" fn ignored(_: c_int, _: *mut c_void) {}
 
+/// What the libpmix of this host says of itself.
+///
+/// # Errors
+/// There is none, or none that is served.
+pub fn version() -> Result<String, String> {
+    // SAFETY: no arguments.
+    let text = constant(unsafe { (Calls::load()?.version)() });
+    match generation(&text).is_some_and(|number| GENERATIONS.contains(&number)) {
+        true => Ok(text),
+        false => Err(format!("{NAME} is {text:?}, and PMIx 3 to 5 are served")),
+    }
+}
+
 /// libpmix as the server of one job on this host. There is one in a process.
 pub(super) struct Server {
     calls: Calls,
@@ -307,11 +320,7 @@ impl Server {
         send: Box<dyn Fn(&FromHelper) + Send + Sync>,
     ) -> Result<Self, String> {
         let calls = Calls::load()?;
-        // SAFETY: no arguments.
-        let text = constant(unsafe { (calls.version)() });
-        if !generation(&text).is_some_and(|number| GENERATIONS.contains(&number)) {
-            return Err(format!("{NAME} is {text:?}, and PMIx 3 to 5 are served"));
-        }
+        version()?;
         let waiting = Mutex::default();
         SHARED.get_or_init(|| Shared { job: job.to_owned(), size, waiting, send });
         let server = Self { calls, space: terminated(job) };

@@ -17,5 +17,6 @@ mod members;
 mod tests;
 
 pub use frames::{FRAME_LIMIT, FrameError, Frames, FromHelper, Setup, ToHelper, encode};
+pub use library::version;
 pub use machine::{Action, Machine, Message, Place, StrayMessage};
 pub use members::Members;

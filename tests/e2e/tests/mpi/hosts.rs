@@ -111,3 +111,73 @@ fn keys_of_four_hosts_reach_all_ranks() {
         }
     }
 }
+
+/// The launcher and its library are on the launching host alone, in a directory that no other host sees.
+#[test]
+fn the_library_of_open_mpi_is_sent_to_hosts_that_lack_it() {
+    let test = "the library of Open MPI is sent";
+    let Some(program) = open_mpi(test) else { return };
+    let Some(mut bed) = Bed::up(test, HOSTS) else { return };
+    bed.shell("head", "mkdir -m 755 /tmp/only");
+    let launcher = binary("gasnetrun_ibv");
+    for file in [launcher.clone(), launcher.with_file_name("libgasnetrun_ibv_pmi.so")] {
+        bed.shell("head", &format!("cp {} /tmp/only/", file.display()));
+    }
+    bed.set_launcher("/tmp/only/gasnetrun_ibv");
+    let job = |words: &[&str]| {
+        let words = [words, &["-n", "4", "--hosts", LIST, program.as_str(), "run"]].concat();
+        bed.run(&["GASNET_SSH_OUT_DEGREE=2"], &words)
+    };
+    passes(&job(&[]), 4, &[1; 4]);
+    // It is kept, with the launcher; what the job itself had is gone.
+    for host in ["n1", "n4"] {
+        let names = bed.shell(host, "ls -A /tmp/gasnetrun-0");
+        assert_eq!(names.lines().count(), 2, "{host}: {names}");
+    }
+    passes(&job(&["--stage", "always"]), 4, &[1; 4]);
+    let found = bed.run(&[], &["doctor", "--hosts", LIST]);
+    let line = "4 of 4 hosts: Open MPI by a library that is sent with the job";
+    assert!(found.out().contains(line), "{}\n{}", found.out(), found.err());
+    // The launcher is there, its library is not, and nothing may be sent.
+    for host in ["n1", "n2", "n3", "n4"] {
+        bed.shell(host, &format!("mkdir -m 755 /tmp/only && cp {} /tmp/only/", launcher.display()));
+    }
+    let outcome = job(&["--stage", "never"]);
+    if let Some(fault) = outcome.fault(125) {
+        panic!("{fault}\n{}", outcome.err());
+    }
+    for part in ["4 of 4 hosts", "cannot serve ranks of Open MPI", "libgasnetrun_ibv_pmi.so"] {
+        assert!(outcome.err().contains(part), "{part} in {}", outcome.err());
+    }
+    let found = bed.run(&[], &["doctor", "--stage", "never", "--hosts", LIST]);
+    assert!(
+        found.out().contains("4 of 4 hosts (n1 n2 n3 n4): no PMI for Open MPI 2 to 4"),
+        "{}",
+        found.out()
+    );
+}
+
+/// The same with MPICH, whose ranks may hang in `MPI_Finalize` after the program's end; see [`run`].
+#[test]
+fn gasnet_and_mpich_work_together_on_four_hosts() {
+    let test = "GASNet and MPICH on four hosts";
+    if mpich(test).is_none() {
+        return;
+    }
+    let Some(library) = gasnet(test) else { return };
+    let Some(bed) = Bed::up(test, HOSTS) else { return };
+    let program = made("hybrid", "mpicc.mpich", &library);
+    for ranks in ["4", "8"] {
+        let outcome = bed.run(&[], &["--timeout", "30", "-n", ranks, "--hosts", LIST, &program]);
+        let hung = outcome.code() == 124 && outcome.out().contains("PASS ");
+        if hung {
+            let why =
+                format!("MPICH hangs in MPI_Finalize after the program's end ({ranks} ranks)");
+            testkit::report::show(&why);
+        }
+        if let Some(fault) = outcome.fault(if hung { 124 } else { 0 }) {
+            panic!("{fault}\n{}\n{}", outcome.out(), outcome.err());
+        }
+        assert!(outcome.out().contains(&format!("PASS {ranks}\n")), "{}", outcome.out());
+    }
+}
