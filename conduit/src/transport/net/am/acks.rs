@@ -58,8 +58,16 @@ impl NetContext {
         Ok(())
     }
 
+    /// A request was not sent. No answer will bring back its credit, which may be promised.
+    pub(super) fn untake(&self, connection: &Connection) {
+        connection.account.untake();
+        if connection.flow.borrowed().is_some_and(|it| it.demand.owes()) {
+            self.ack_later(connection);
+        }
+    }
+
     /// A later poll does it, or the service thread, as without polls nobody else can.
-    pub(super) fn ack_later(&self, connection: &Connection) {
+    fn ack_later(&self, connection: &Connection) {
         if !connection.ack_pending.swap(true, Ordering::AcqRel) {
             self.acks_pending.fetch_add(1, Ordering::AcqRel);
             if self.has_receivers() {

@@ -13,7 +13,7 @@ use super::send::{Draft, Sender};
 use crate::trace::{self, Cause};
 use crate::transport::message::{ArrivedPayload, MessageClass, ReplyToken, Sink};
 use crate::transport::net::error::Error;
-use crate::transport::net::flow::ring::Rings;
+use crate::transport::net::flow::ring::{Rings, Taken};
 use crate::transport::net::flow::volume::Place;
 use crate::transport::net::memory::pool::{Buffer, RecvInfo};
 use crate::transport::net::pending_ops::{OnComplete, PendingOp};
@@ -36,22 +36,34 @@ impl Sender<'_> {
         })
     }
 
-    /// Writes a request into the peer's ring.
-    #[inline(never)]
-    pub(super) fn post_into(
+    /// Writes a Short that goes inline into the peer's ring.
+    #[inline(always)]
+    pub(super) fn write_short(
         self,
         rings: &Rings,
         slots: &Slots<'_>,
-        imm: u32,
-        data: Data<'_>,
-        ending: (&PendingOp, Option<OnComplete>),
-    ) -> Result<Sent, Error> {
-        self.write_into(rings, slots, imm, data, ending)
+        (imm, message): (u32, &[u8]),
+        op: &PendingOp,
+    ) -> Result<Sent, Box<Error>> {
+        let Some(taken) = rings.take(u32::try_from(PREFIX + message.len()).unwrap_or(u32::MAX))
+        else {
+            trace::lacks(Cause::Credit);
+            slots.give_back();
+            return Ok(Sent::Full);
+        };
+        let operation = taken.write(imm);
+        let prefix = header::prefix(imm, taken.place.number);
+        let sent = self.0.post_numbered(slots, operation, Data::Inline(&[&prefix, message]), op);
+        if let Ok(Sent::Yes) = sent {
+            return Ok(Sent::Yes);
+        }
+        taken.undo();
+        sent
     }
 
-    /// As [`Sender::post_into`], where what the data are is known to the compiler.
-    #[inline(always)]
-    pub(super) fn write_into(
+    /// Writes another request into the peer's ring.
+    #[inline(never)]
+    pub(super) fn post_into(
         self,
         rings: &Rings,
         slots: &Slots<'_>,
@@ -68,11 +80,7 @@ impl Sender<'_> {
             slots.give_back();
             return Ok(Sent::Full);
         };
-        let operation = Operation::WriteImm {
-            remote: taken.remote,
-            rkey: taken.key,
-            imm: header::ring_imm(imm, taken.place.start),
-        };
+        let operation = taken.write(imm);
         let prefix = header::prefix(imm, taken.place.number);
         let sent = match data {
             Data::Inline(parts) => {
@@ -109,6 +117,15 @@ impl Sender<'_> {
             first.len += u32::try_from(PREFIX).unwrap_or(0);
         }
         pool.lend(buffer);
+    }
+}
+
+impl Taken<'_> {
+    /// The operation that writes a message of this immediate data.
+    #[inline(always)]
+    const fn write(&self, imm: u32) -> Operation {
+        let imm = header::ring_imm(imm, self.place.start);
+        Operation::WriteImm { remote: self.remote, rkey: self.key, imm }
     }
 }
 

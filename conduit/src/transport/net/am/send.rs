@@ -202,11 +202,7 @@ impl<'a> Sender<'a> {
             MessageClass::Reply => {}
             MessageClass::Internal => connection.internal.give(1),
             MessageClass::Request => {
-                connection.account.untake();
-                // No answer will bring it, and it may be promised.
-                if connection.flow.borrowed().is_some_and(|it| it.demand.owes()) {
-                    self.0.ack_later(connection);
-                }
+                self.0.untake(connection);
                 self.0.credits.give(1);
                 if let Some(room) = self.0.rails[connection.rail].reply_room() {
                     room.give(1);
@@ -220,29 +216,38 @@ impl<'a> Sender<'a> {
         if let (Flow::Rings(rings), MessageClass::Request) = (&via.connection.flow, draft.class) {
             return self.short_into(rings, via, (draft.handler, draft.args));
         }
-        self.short_by(via, draft, None)
+        self.short_by(via, draft)
     }
 
-    /// As [`Sender::short`], into a ring: its class and category are known to the compiler.
+    /// A Short that is a request, into a ring: its class and category are known to the compiler, and
+    /// that requests have a queue pair of their own.
     #[inline(never)]
-    fn short_into(
-        self,
-        rings: &Rings,
-        via: Via<'a>,
-        (handler, args): (u8, &[i32]),
-    ) -> Result<Sent, Error> {
-        let draft = Draft::new(MessageClass::Request, handler, args, Shape::Short);
-        self.short_by(via, &draft, Some(rings))
+    fn short_into(self, rings: &Rings, via: Via<'a>, call: (u8, &[i32])) -> Result<Sent, Error> {
+        let connection = via.connection;
+        let draft = Draft::new(MessageClass::Request, call.0, call.1, Shape::Short);
+        let send_qp = connection.requests.as_ref();
+        let Some(requests) = send_qp.filter(|it| draft.longest_header() <= it.inline) else {
+            return self.copied(via, &draft, &[]);
+        };
+        let reserve = Reserve { queue_pair: 0, completion_queue: RESERVED_CQ_SLOTS };
+        let Some(slots) = Slots::take(&self.0.rails[connection.rail], requests, reserve) else {
+            trace::lacks(Cause::RequestQueue);
+            return Ok(Sent::Full);
+        };
+        let (encoded, carried) = self.encode(connection, &draft);
+        let op = PendingOp { for_requests: true, ..pending_op(via, &draft, None, false) };
+        match self.write_short(rings, &slots, (encoded.imm, encoded.bytes()), &op) {
+            Ok(Sent::Yes) => Ok(Sent::Yes),
+            sent => {
+                connection.account.uncarry(carried);
+                sent.map_err(|error| *error)
+            }
+        }
     }
 
-    /// A Short as a message, or into a ring.
+    /// A Short as a message.
     #[inline(always)]
-    fn short_by(
-        self,
-        via: Via<'a>,
-        draft: &Draft<'_>,
-        rings: Option<&Rings>,
-    ) -> Result<Sent, Error> {
+    fn short_by(self, via: Via<'a>, draft: &Draft<'_>) -> Result<Sent, Error> {
         if draft.longest_header() > send_qp_for(via.connection, draft.class).inline {
             return self.copied(via, draft, &[]);
         }
@@ -250,10 +255,7 @@ impl<'a> Sender<'a> {
         let (encoded, carried) = self.encode(via.connection, draft);
         let op = pending_op(via, draft, None, false);
         let (imm, data) = (encoded.imm, Data::Inline(&[encoded.bytes()]));
-        let sent = match rings {
-            None => self.0.post(&slots, Operation::Send { imm: Some(imm) }, data, &op, None),
-            Some(rings) => self.write_into(rings, &slots, imm, data, (&op, None)),
-        };
+        let sent = self.0.post(&slots, Operation::Send { imm: Some(imm) }, data, &op, None);
         if let Ok(Sent::Yes) = sent {
             return Ok(Sent::Yes);
         }

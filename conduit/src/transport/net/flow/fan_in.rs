@@ -362,7 +362,7 @@ fn compare(traffic: Traffic) -> u32 {
 /// Of many senders few are busy at a time. Credits that move do with a tenth of the buffers.
 #[test]
 fn a_tenth_of_the_buffers_do_where_few_are_busy() {
-    for busy in [1, 2] {
+    for busy in [1, 2, 4] {
         assert!(compare(Traffic { senders: 64, busy, turns: 4 }) >= 10, "{busy} busy senders");
     }
 }

@@ -141,7 +141,7 @@ impl Rings {
         let mut writer = self.try_writer()?;
         let place = writer.take(len)?;
         self.written.store(writer.written(), Ordering::Release);
-        let remote = peer.base + u64::from(place.start) * u64::from(self.ring.unit);
+        let remote = peer.base + self.ring.offset(place.start);
         Some(Taken { rings: self, writer, place, remote, key: peer.key })
     }
 
@@ -160,8 +160,9 @@ impl Rings {
     /// The bytes of a request of the peer; `None` when they are not inside the ring.
     #[inline]
     pub(crate) fn bytes(&self, start: u32, len: u32) -> Option<&mut [u8]> {
-        let from = start as usize * self.ring.unit as usize;
-        self.memory.bytes(from, len as usize).filter(|_| len <= self.ring.longest * self.ring.unit)
+        let (from, longest) = (self.ring.offset(start), self.ring.offset(self.ring.longest));
+        let from = usize::try_from(from).ok().filter(|_| u64::from(len) <= longest)?;
+        self.memory.bytes(from, len as usize)
     }
 
     /// A request of the peer has come.

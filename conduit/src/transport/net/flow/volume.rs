@@ -26,8 +26,9 @@ pub(crate) const NUMBERS: usize = 4;
 /// A ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// Bytes of a unit, a power of two.
+    /// Bytes of a unit, a power of two, and which one.
     pub(crate) unit: u32,
+    shift: u32,
     pub(crate) units: u32,
     /// Units of the longest request.
     pub(crate) longest: u32,
@@ -42,7 +43,8 @@ impl Geometry {
         let each = longest.div_ceil(unit);
         let units = (space / unit).max(LEAST_LONGEST * each);
         let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
-        Self { unit: narrow(unit), units: narrow(units), longest: narrow(each) }
+        let (unit, shift) = (narrow(unit), unit.trailing_zeros());
+        Self { unit, shift, units: narrow(units), longest: narrow(each) }
     }
 
     pub(crate) const fn bytes(self) -> u32 {
@@ -50,15 +52,17 @@ impl Geometry {
     }
 
     /// Units that a request of `len` bytes takes.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "at most as many as bytes, or one")]
     pub(crate) const fn units_of(self, len: u32) -> u32 {
         // A division by a number that is not known takes longer than what surrounds it.
-        len.saturating_add(self.unit - 1) >> self.unit.trailing_zeros()
+        ((len as u64 + (self.unit - 1) as u64) >> self.shift) as u32
     }
 
-    /// Where a request of so many units ends.
-    const fn past(self, start: u32, units: u32) -> u32 {
-        let end = start + units;
-        if end < self.units { end } else { end - self.units }
+    /// Bytes before a unit.
+    #[inline(always)]
+    pub(crate) const fn offset(self, start: u32) -> u64 {
+        (start as u64) << self.shift
     }
 
     /// The place of the next request when the last one ends at `at`, and what it takes with the rest
@@ -83,12 +87,14 @@ pub(crate) struct Place {
 pub(crate) struct Writer {
     ring: Geometry,
     at: u32,
-    /// Units that requests so far have taken, and of those how many are free again; both wrap.
+    /// Units that requests so far have taken, and may have taken until some are done; both wrap.
     taken: u32,
-    freed: u32,
-    /// Of the next request, and of the oldest that is not known to be done.
+    full: u32,
+    /// Of the next request, of the oldest that is not known to be done, and of the one that would be
+    /// too many.
     number: u32,
     oldest: u32,
+    stop: u32,
     /// What requests up to each of these, and the one before, have taken, by its number modulo the
     /// length.
     ends: Box<[u32]>,
@@ -99,7 +105,8 @@ impl Writer {
     /// At most `most` requests are out at once.
     pub(crate) fn new(ring: Geometry, most: u32) -> Self {
         let ends = vec![0; (most + 1).next_power_of_two() as usize].into_boxed_slice();
-        Self { ring, at: 0, taken: 0, freed: 0, number: 0, oldest: 0, ends, most }
+        let (full, stop) = (ring.units, most);
+        Self { ring, at: 0, taken: 0, full, number: 0, oldest: 0, stop, ends, most }
     }
 
     const fn out(&self) -> u32 {
@@ -118,33 +125,49 @@ impl Writer {
     }
 
     /// Units that are in use.
+    #[cfg(test)]
     const fn used(&self) -> u32 {
-        self.taken.wrapping_sub(self.freed)
+        self.ring.units - self.full.wrapping_sub(self.taken)
     }
 
-    /// First unit and units of the next request of `len` bytes, and what it takes; `None`: not now.
-    #[inline]
-    fn next(&self, len: u32) -> Option<(u32, u32, u32)> {
-        let units = self.ring.units_of(len);
-        let (start, span) = self.ring.next(self.at, units);
-        let fits = self.out() < self.most && self.used() + span <= self.ring.units;
-        fits.then_some((start, units, span))
+    /// Whether so many units can be taken now.
+    #[inline(always)]
+    const fn has_room(&self, span: u32) -> bool {
+        self.full.wrapping_sub(self.taken) >= span && self.number != self.stop
     }
 
     /// Whether a request of `len` bytes has room now.
     pub(crate) fn fits(&self, len: u32) -> bool {
-        self.next(len).is_some()
+        self.has_room(self.ring.next(self.at, self.ring.units_of(len)).1)
     }
 
     /// A place for a request of `len` bytes; `None`: not now.
     #[inline(always)]
     pub(crate) fn take(&mut self, len: u32) -> Option<Place> {
-        let (start, units, span) = self.next(len)?;
+        let units = self.ring.units_of(len);
+        if self.at + units > self.ring.units {
+            return self.take_at_start(units);
+        }
+        self.take_at(self.at, units, units)
+    }
+
+    /// The request does not fit before the end, whose rest is left out.
+    #[cold]
+    fn take_at_start(&mut self, units: u32) -> Option<Place> {
+        let (start, span) = self.ring.next(self.at, units);
+        self.take_at(start, units, span)
+    }
+
+    #[inline(always)]
+    fn take_at(&mut self, start: u32, units: u32, span: u32) -> Option<Place> {
+        if !self.has_room(span) {
+            return None;
+        }
         let number = self.number;
         self.taken = self.taken.wrapping_add(span);
         *self.end(number) = self.taken;
         self.number = number.wrapping_add(1);
-        self.at = self.ring.past(start, units);
+        self.at = start + units;
         Some(Place { number, start, units })
     }
 
@@ -155,23 +178,25 @@ impl Writer {
             let before = *self.end(self.number.wrapping_sub(1));
             let span = self.taken.wrapping_sub(before);
             self.taken = before;
+            // Before it was the end of the ring or its start, and that is the same.
             self.at = (self.at + self.ring.units - span) % self.ring.units;
         }
     }
 
     /// The oldest `count` requests are done.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn freed(&mut self, count: u32) {
-        if count != 0 {
-            self.oldest = self.oldest.wrapping_add(count.min(self.out()));
-            self.freed = *self.end(self.oldest.wrapping_sub(1));
-        }
+        self.freed_until(self.oldest.wrapping_add(count));
     }
 
-    /// All requests are done that came before the one of this number.
-    #[inline]
+    /// All requests are done that came before the one of this number, of which not more are out.
+    #[inline(always)]
     pub(crate) fn freed_until(&mut self, number: u32) {
-        self.freed(number.wrapping_sub(self.oldest));
+        if number != self.oldest {
+            self.oldest = number;
+            self.stop = number.wrapping_add(self.most);
+            self.full = self.end(number.wrapping_sub(1)).wrapping_add(self.ring.units);
+        }
     }
 }
 
@@ -271,7 +296,8 @@ impl Owner {
             if start != expected {
                 return Err(Wrong::Place { number, start, expected });
             }
-            let at = self.ring.past(start, units);
+            // Where the ring ends is where it begins: the next place is the same.
+            let at = start + units;
             let next = word(Place { number: number.wrapping_add(1), start: 0, units: at });
             let swapped =
                 self.prefix.compare_exchange(prefix, next, Ordering::AcqRel, Ordering::Acquire);
@@ -300,10 +326,11 @@ impl Owner {
         let (number, at) = self.prefix();
         let last = self.entry(number.wrapping_sub(banked + 1)).load(Ordering::Acquire);
         let (start, units) = parts_in(last);
-        let from = self.ring.past(start, units);
+        let from = start + units;
         // All of the ring, if they are equal.
-        let held = if at > from { at - from } else { at + self.ring.units - from };
-        held + 2 * self.ring.longest > self.ring.units
+        let more = if at > from { 0 } else { self.ring.units };
+        let held = (at + more).wrapping_sub(from);
+        held.saturating_add(2 * self.ring.longest) > self.ring.units
     }
 }
 

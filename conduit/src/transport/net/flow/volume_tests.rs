@@ -26,7 +26,8 @@ impl World {
     fn new(ring: Geometry, most: u32, first: u32) -> Self {
         let (mut writer, owner) = (Writer::new(ring, most), Owner::new(ring, most));
         // As if so many had been before.
-        (writer.number, writer.oldest) = (first, first);
+        writer.number = first;
+        (writer.oldest, writer.stop) = (first, first.wrapping_add(most));
         for back in 0..=2 * most.next_power_of_two() {
             let number = first.wrapping_sub(back + 1);
             let slot = owner.entry(number);
