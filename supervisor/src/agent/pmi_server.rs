@@ -13,12 +13,13 @@ use std::path::PathBuf;
 
 use bootstrap::collective::Branch;
 use bootstrap::{HostId, Rank};
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::{MsgFlags, recv};
 use spawner_pmi::server::{Action, Event, Message, Server, Site, StrayMessage, pmix};
 use spawner_ssh::builtin::candidates;
 
 use super::host_ranks::HostRanks;
 use super::machine::RankEvent;
+use super::outbox::Outbox;
 use super::pmix::{Pmix, State, Variables};
 use crate::event_loop::{Poller, Ready, Token};
 use crate::plan::{JobPlan, Pmi, Program};
@@ -29,10 +30,8 @@ const BATCH: usize = 16;
 #[derive(Debug, Default)]
 struct Peer {
     socket: Option<OwnedFd>,
-    /// What it has not taken yet.
-    out: Vec<u8>,
-    /// Room to write is waited for, and nothing is read meanwhile.
-    watched: bool,
+    /// What it has not taken yet; nothing is read meanwhile.
+    out: Outbox,
     /// The connection ends once everything is written.
     closing: bool,
 }
@@ -414,11 +413,9 @@ impl PmiServer {
     fn send(&mut self, local: u32, bytes: &[u8]) {
         if let Some(peer) = self.peers.get_mut(local as usize)
             && peer.socket.is_some()
+            && peer.out.push(bytes)
         {
-            peer.out.extend_from_slice(bytes);
-            if !peer.watched {
-                self.write(local);
-            }
+            self.write(local);
         }
     }
 
@@ -426,24 +423,10 @@ impl PmiServer {
     fn write(&mut self, local: u32) {
         let Some(peer) = self.peers.get_mut(local as usize) else { return };
         let Some(socket) = &peer.socket else { return };
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        let mut written = 0;
-        while written < peer.out.len() {
-            match send(socket.as_raw_fd(), &peer.out[written..], flags) {
-                Ok(count) => written += count,
-                Err(nix::Error::EINTR) => {}
-                Err(nix::Error::EAGAIN) => break,
-                // Its last words may still be unread: the reading side notices the end.
-                Err(_) => written = peer.out.len(),
-            }
-        }
-        peer.out.drain(..written);
-        let want = !peer.out.is_empty();
-        if !want && peer.closing {
+        peer.out.write(socket);
+        if peer.closing && peer.out.is_empty() {
             return self.hang_up(local);
         }
-        if want != peer.watched && self.poller.turn(socket, Token::Pmi(local), want).is_ok() {
-            peer.watched = want;
-        }
+        peer.out.watch(|want| self.poller.turn(socket, Token::Pmi(local), want));
     }
 }

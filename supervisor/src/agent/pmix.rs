@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use bootstrap::collective::Branch;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, shutdown, socketpair,
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, shutdown, socketpair,
 };
 use nix::unistd::geteuid;
 use spawner_pmi::server::pmix::{
@@ -20,6 +20,7 @@ use spawner_pmi::server::pmix::{
 };
 
 use super::host_ranks::HostRanks;
+use super::outbox::Outbox;
 use super::pmi_server::is_of_another_server;
 use super::sys;
 use crate::event_loop::{Poller, Ready, Token};
@@ -47,9 +48,7 @@ struct Helper {
     /// None: the helper has gone.
     socket: Option<OwnedFd>,
     frames: Frames<FromHelper>,
-    out: Vec<u8>,
-    /// Room to write is waited for as well.
-    watched: bool,
+    out: Outbox,
     /// It was told to go.
     closing: bool,
     /// Its directory, by name.
@@ -166,8 +165,7 @@ impl Pmix {
             pid,
             socket: Some(ours),
             frames: Frames::default(),
-            out: Vec::new(),
-            watched: false,
+            out: Outbox::default(),
             closing: false,
             session: session.clone(),
         });
@@ -300,11 +298,8 @@ impl Pmix {
 
     fn send(&mut self, frame: &ToHelper) {
         let Some(helper) = self.helper.as_mut().filter(|helper| !helper.closing) else { return };
-        if helper.socket.is_some() {
-            helper.out.extend(encode(frame));
-            if !helper.watched {
-                self.write();
-            }
+        if helper.socket.is_some() && helper.out.push(&encode(frame)) {
+            self.write();
         }
     }
 
@@ -312,21 +307,7 @@ impl Pmix {
     fn write(&mut self) {
         let Some(helper) = &mut self.helper else { return };
         let Some(socket) = &helper.socket else { return };
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        let mut written = 0;
-        while written < helper.out.len() {
-            match send(socket.as_raw_fd(), &helper.out[written..], flags) {
-                Ok(count) => written += count,
-                Err(nix::Error::EINTR) => {}
-                Err(nix::Error::EAGAIN) => break,
-                // Its last words may still be unread: the reading side notices the end.
-                Err(_) => written = helper.out.len(),
-            }
-        }
-        helper.out.drain(..written);
-        let want = !helper.out.is_empty();
-        if want != helper.watched && self.poller.also_write(socket, Token::Pmix, want).is_ok() {
-            helper.watched = want;
-        }
+        helper.out.write(socket);
+        helper.out.watch(|want| self.poller.also_write(socket, Token::Pmix, want));
     }
 }
