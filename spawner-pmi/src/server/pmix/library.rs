@@ -87,11 +87,18 @@ macro_rules! calls {
         }
 
         impl Calls {
-            fn load() -> Result<Self, String> {
+            /// Opens the library, if it is one that is served; what it says of itself, too.
+            fn load() -> Result<(Self, String), String> {
                 let failed = |problem| format!("cannot open {NAME}: {problem}");
                 let library = Library::open(NAME).map_err(failed)?;
                 // SAFETY: the signatures of the PMIx standard since version 2.
-                Ok(Self { $($field: unsafe { library.function($name) }.map_err(failed)?,)* })
+                let calls = Self { $($field: unsafe { library.function($name) }.map_err(failed)?,)* };
+                // SAFETY: no arguments.
+                let version = constant(unsafe { (calls.version)() });
+                match generation(&version).is_some_and(|number| GENERATIONS.contains(&number)) {
+                    true => Ok((calls, version)),
+                    false => Err(format!("{NAME} is {version:?}, and PMIx 3 to 5 are served")),
+                }
             }
         }
     };
@@ -205,6 +212,18 @@ unsafe extern "C" fn abort(
     told(proc, |rank| FromHelper::Abort { rank, status })
 }
 
+/// A copy of bytes; none where they are nowhere.
+///
+/// # Safety
+/// `data` is null, or there are `length` bytes.
+unsafe fn copied(data: *const c_char, length: usize) -> Bytes {
+    if data.is_null() || length == 0 {
+        return Bytes::default();
+    }
+    // SAFETY: promised by the caller.
+    Bytes::from(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec())
+}
+
 /// All ranks of this host that belong to a fence are inside. What it has collected stays with libpmix's
 /// allocator: no generation says that it is ours to free, and fences are few.
 unsafe extern "C" fn fence_nb(
@@ -225,12 +244,8 @@ unsafe extern "C" fn fence_nb(
     let procs = unsafe { std::slice::from_raw_parts(procs, count) };
     // Ranks of other jobs are none of ours.
     let Some(members) = shared.members(procs) else { return NOT_SUPPORTED };
-    let data = if data.is_null() {
-        Bytes::default()
-    } else {
-        // SAFETY: so many bytes, alive during the call.
-        Bytes::from(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec())
-    };
+    // SAFETY: so many bytes, alive during the call.
+    let data = unsafe { copied(data, length) };
     let number = shared.wait(done, argument);
     (shared.send)(&FromHelper::Fence { number, members, data });
     SUCCESS
@@ -260,12 +275,10 @@ unsafe extern "C" fn answered(
     argument: *mut c_void,
 ) {
     let Some(shared) = SHARED.get() else { return };
-    let data = if data.is_null() || status != SUCCESS {
-        Bytes::default()
-    } else {
-        // SAFETY: so many bytes, alive during the call.
-        Bytes::from(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec())
-    };
+    // Without success there is nothing.
+    let length = if status == SUCCESS { length } else { 0 };
+    // SAFETY: so many bytes, alive during the call.
+    let data = unsafe { copied(data, length) };
     let number = u32::try_from(argument.addr()).unwrap_or(u32::MAX);
     (shared.send)(&FromHelper::Answer { number, status, data });
 }
@@ -297,12 +310,7 @@ extern "C" fn ignored(_: c_int, _: *mut c_void) {}
 /// # Errors
 /// There is none, or none that is served.
 pub fn version() -> Result<String, String> {
-    // SAFETY: no arguments.
-    let text = constant(unsafe { (Calls::load()?.version)() });
-    match generation(&text).is_some_and(|number| GENERATIONS.contains(&number)) {
-        true => Ok(text),
-        false => Err(format!("{NAME} is {text:?}, and PMIx 3 to 5 are served")),
-    }
+    Calls::load().map(|(_, version)| version)
 }
 
 /// libpmix as the server of one job on this host. There is one in a process.
@@ -319,8 +327,7 @@ impl Server {
         mut infos: Infos,
         send: Box<dyn Fn(&FromHelper) + Send + Sync>,
     ) -> Result<Self, String> {
-        let calls = Calls::load()?;
-        version()?;
+        let (calls, _) = Calls::load()?;
         let waiting = Mutex::default();
         SHARED.get_or_init(|| Shared { job: job.to_owned(), size, waiting, send });
         let server = Self { calls, space: terminated(job) };
