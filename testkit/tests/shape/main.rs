@@ -66,10 +66,9 @@ const CONDUIT: &graph::Layers = &[
 /// 2,000 for flow control by credits that move and by bytes, 1,000 for limits, curves and plots, and
 /// 10,000 for launching: options of other launchers, several programs, binding, the choice of the
 /// ssh client, jobs that are watched, started again and ended whatever is stuck, and 5,000 for PMI servers,
-/// containers, debuggers of chosen ranks, stacks without a debugger, and encrypted streams, 3,000 for
-/// a PMIx server, and 2,000 for credits of late senders and messages over the network.
-const PRODUCTION: usize =
-    66_000 + 14_000 + 11_000 + 1_000 + 2_000 + 1_000 + 10_000 + 5_000 + 3_000 + 2_000;
+/// containers, debuggers of chosen ranks, stacks without a debugger, and encrypted streams, 2,000 for
+/// a PMIx server and credits of late senders.
+const PRODUCTION: usize = 66_000 + 14_000 + 11_000 + 1_000 + 2_000 + 1_000 + 10_000 + 5_000 + 2_000;
 
 /// One line of the table.
 struct Line {

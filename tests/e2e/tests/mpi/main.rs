@@ -59,8 +59,14 @@ fn without_the_server_each_rank_is_a_world_and_that_is_said() {
 #[test]
 fn several_programs_are_one_world() {
     let Some(program) = mpich("several programs of MPICH") else { return };
-    let words = ["run", ":", "-n", "2", &program, "run"];
-    let outcome = job(&["-n", "1"], &program, &words).run();
+    are_one_job(&program);
+}
+
+/// Two programs are one job, and each rank knows of which it is.
+#[track_caller]
+fn are_one_job(program: &str) {
+    let words = ["run", ":", "-n", "2", program, "run"];
+    let outcome = job(&["-n", "1"], program, &words).run();
     passes(&outcome, 3, &[3]);
     for line in ["rank 0: appnum 0\n", "rank 1: appnum 1\n", "rank 2: appnum 1\n"] {
         assert!(outcome.out().contains(line), "{}", outcome.out());
@@ -70,6 +76,14 @@ fn several_programs_are_one_world() {
 #[test]
 fn the_first_cause_and_the_code_are_those_of_the_rank_that_ended_the_job() {
     let Some(program) = mpich("ends of MPI jobs") else { return };
+    end_as_rank_1_does(&program);
+    let outcome = job(&["-n", "2"], &program, &["abort", "6"]).run();
+    says(&outcome, 6, &["aborted the job with code 6"]);
+}
+
+/// The second of three ranks ends the job in each way.
+#[track_caller]
+fn end_as_rank_1_does(program: &str) {
     let ends: [(&[&str], i32, &str); 5] = [
         (&["abort", "6"], 6, "aborted the job with code 6"),
         (&["exit", "5"], 5, "exited with code 5"),
@@ -78,11 +92,9 @@ fn the_first_cause_and_the_code_are_those_of_the_rank_that_ended_the_job() {
         (&["die"], 137, "killed by SIGKILL"),
     ];
     for (args, code, words) in ends {
-        let outcome = job(&["-n", "3"], &program, args).run();
-        says(&outcome, code, &[words]);
+        let outcome = job(&["-n", "3"], program, args).run();
+        says(&outcome, code, &["rank 1 of 3", words]);
     }
-    let outcome = job(&["-n", "2"], &program, &["abort", "6"]).run();
-    says(&outcome, 6, &["aborted the job with code 6"]);
 }
 
 /// A job of which one part is no MPI program never gets through MPI_Init; that is noticed.
