@@ -7,7 +7,7 @@
 //! * [`bins`]: where the workspace's binaries are; [`jobs`]: commands of the launcher; [`texts`]:
 //!   real text files;
 //! * [`cluster`]: several hosts on this machine, that can fail; [`bed`]: jobs on them;
-//! * [`seeds`]: seeds of fuzz targets, cut and changed;
+//! * [`seeds`]: seeds of fuzz targets, cut and changed; [`terminal`]: programs in a terminal;
 //! * [`report`]: skips and tables that reach the terminal although the test harness captures
 //!   prints.
 //!
@@ -21,6 +21,7 @@ pub mod jobs;
 pub mod process;
 pub mod report;
 pub mod seeds;
+pub mod terminal;
 pub mod texts;
 pub mod tree;
 

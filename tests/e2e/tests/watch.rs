@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 use testkit::process::{Process, send};
+use testkit::terminal::in_terminal;
 use testkit::{Outcome, Running, Tree, binary, launcher, skip};
 
 const BOUND: Duration = Duration::from_secs(90);
@@ -121,11 +122,8 @@ fn top_ends_with_its_terminal() {
     let running = user.job(2, "chat", &[]);
     let program = binary("gasnetrun_ibv").display().to_string();
     for before in ["", "env --ignore-signal=HUP "] {
-        // A terminal that `script` makes here has no size.
-        let size = "stty rows 24 columns 80";
-        let line = format!("{size}; exec {before}'{program}' top --interval 0.2 {}", running.pid());
-        let mut script = std::process::Command::new("script");
-        script.args(["--quiet", "--command", &line, "/dev/null"]).env("TERM", "xterm");
+        let line = format!("{before}'{program}' top --interval 0.2 {}", running.pid());
+        let mut script = in_terminal(&line, [24, 80]);
         script.env("XDG_RUNTIME_DIR", user.0.path());
         let (input, output) = (std::process::Stdio::piped(), std::process::Stdio::piped());
         let mut terminal = script.stdin(input).stdout(output).spawn().expect("script");

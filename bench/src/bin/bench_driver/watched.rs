@@ -2,11 +2,12 @@
 //! and its agent meanwhile.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use testkit::process::{Process, send};
+use testkit::terminal::in_terminal;
 
 use crate::Repetitions;
 use crate::launch::in_path;
@@ -81,12 +82,8 @@ impl Drop for Top {
 
 impl Top {
     fn start(launcher: i32) -> Result<Self> {
-        // A terminal that `script` makes here has no size.
-        let size = "stty rows 80 columns 120";
-        let top = format!("{size}; exec '{}' top {launcher}", sibling("gasnetrun_ibv")?.display());
-        let mut terminal = Command::new("script");
-        terminal.args(["--quiet", "--command", &top, "/dev/null"]).env("TERM", "xterm");
-        // It ends when its input does.
+        let top = format!("'{}' top {launcher}", sibling("gasnetrun_ibv")?.display());
+        let mut terminal = in_terminal(&top, [80, 120]);
         Ok(Self(terminal.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?))
     }
 
