@@ -69,7 +69,7 @@ impl DatagramCipher {
         room.get(..end + TAG)
     }
 
-    /// Decrypts in place: the packet, which begins after [`BEFORE`] bytes. `None`: it is not from a
+    /// Decrypts in place: the packet, which begins after `BEFORE` bytes. `None`: it is not from a
     /// member of this job, or was changed on its way.
     pub fn open<'a>(&self, bytes: &'a mut [u8]) -> Option<&'a [u8]> {
         let (magic, rest) = bytes.split_first_chunk_mut::<4>()?;
