@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use bootstrap::Rank;
 use fabric::{Completion, Opcode, PostError, Status};
 
-use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, SOURCES, Shape};
+use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, Head, SOURCES, Shape};
 use super::moving::Origin;
 use crate::trace::{self, Counter};
 use crate::transport::message::{Arrived, ArrivedPayload, MessageClass, ReplyToken, Sink};
@@ -366,13 +366,24 @@ impl<'a> Receiver<'a> {
             }
             Flow::Moving(borrowed) => {
                 self.0.moving(Origin { peer, index, connection, borrowed }, head)?;
+                return match self.returned(from, head)? {
+                    true if borrowed.demand.owes() => self.0.ack_if_due(peer, index),
+                    _ => Ok(()),
+                };
             }
             Flow::Fixed | Flow::Rings(_) => {}
         }
+        self.returned(from, head).map(drop)
+    }
+
+    /// Books the credits of our own that a message returns; whether it returns any.
+    #[inline(always)]
+    fn returned(self, from: RecvQp<'a>, head: &Head) -> Result<bool, Error> {
+        let RecvQp { peer, connection, .. } = from;
         let own = head.reply && head.handler >= FIRST_CLIENT_HANDLER;
         let count = u32::from(own) + head.carried.returned();
         if count == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let booked = connection.account.returned(count);
         booked.map_err(|wrong| self.malformed(peer.rank, wrong.to_string()))?;
@@ -380,10 +391,7 @@ impl<'a> Receiver<'a> {
         if let Some(room) = self.0.rails[connection.rail].reply_room() {
             room.give(count);
         }
-        match &connection.flow {
-            Flow::Moving(borrowed) if borrowed.demand.owes() => self.0.ack_if_due(peer, index),
-            _ => Ok(()),
-        }
+        Ok(true)
     }
 
     /// A message whose buffer is wanted while its handler runs.
