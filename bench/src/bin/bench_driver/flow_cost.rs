@@ -85,9 +85,7 @@ pub(crate) fn instructions(_: Repetitions) -> Result<Findings> {
                 format!("instructions of a Short and its answer, {side}, {scheme}, static");
             let keys = [format!("{scheme} {side}"), format!("static {side}")];
             let keys = [keys[0].as_str(), keys[1].as_str()];
-            // What a ring takes more is in docs/design/flow.md.
-            let target = if *scheme == "dynamic" { Target::AtMost(1.05) } else { Target::None };
-            rows.push(Row::paired(&figure, &samples, keys, "", target)?);
+            rows.push(Row::paired(&figure, &samples, keys, "", Target::AtMost(1.05))?);
         }
     }
     let notes = vec![

@@ -1,12 +1,13 @@
 //! Posting of work requests: slots of queues are taken before, and go back when a request was not
 //! posted.
 
+use bootstrap::Rank;
 use fabric::{Data, Operation, PostError, SendWr};
 
 use super::context::NetContext;
 use super::error::Error;
 use super::peer::{Connection, Peer, SendQp};
-use super::pending_ops::{OnComplete, PendingOp};
+use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::rail::Rail;
 use crate::trace::{self, Cause};
 
@@ -83,7 +84,7 @@ impl NetContext {
         let send = SendWr { id, operation, data, signaled: true, to: None };
         match slots.send_qp.post(&send) {
             Ok(()) => Ok(Sent::Yes),
-            Err(error) => self.not_posted(slots, op, id, error),
+            Err(error) => self.not_posted(slots, (op.kind, op.peer), id, error),
         }
     }
 
@@ -101,15 +102,16 @@ impl NetContext {
         let send = SendWr { id, operation, data, signaled: true, to: None };
         match slots.send_qp.post(&send) {
             Ok(()) => Ok(Sent::Yes),
-            Err(error) => self.not_posted(slots, op, id, error).map_err(Box::new),
+            Err(error) => self.not_posted(slots, (op.kind, op.peer), id, error).map_err(Box::new),
         }
     }
 
+    // Not by a reference to all of the operation, which would have to be in memory for it.
     #[cold]
     fn not_posted(
         &self,
         slots: &Slots<'_>,
-        op: &PendingOp,
+        (kind, peer): (OpKind, Rank),
         id: u64,
         error: PostError,
     ) -> Result<Sent, Error> {
@@ -120,14 +122,14 @@ impl NetContext {
             _ if self.failure.is_ignored() => Ok(Sent::Full),
             PostError::State(state) => Err(Error::NoConnection {
                 rank: self.members.rank,
-                peer: op.peer,
+                peer,
                 problem: format!(
                     "queue pair {:#x} of {} is in state {state:?}: the peer or the network failed",
                     slots.send_qp.qp.number(),
                     slots.rail.name()
                 ),
             }),
-            error => Err(slots.rail.post_error(op.kind.name(), op.peer, error)),
+            error => Err(slots.rail.post_error(kind.name(), peer, error)),
         }
     }
 }

@@ -121,6 +121,8 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
+    pub(crate) const EMPTY: Self = Self { bytes: [0; MAX_HEADER], len: 0, imm: 0 };
+
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -137,11 +139,19 @@ pub(crate) const fn header_len(shape: Shape, nargs: usize, hidden: bool) -> usiz
 }
 
 /// Writes a header. `args` beyond the sixteenth are not sent.
+#[cfg(test)]
+pub(crate) fn encode(head: &Head, args: &[i32]) -> Encoded {
+    let mut encoded = Encoded::EMPTY;
+    encode_into(&mut encoded, head, args);
+    encoded
+}
+
+/// As [`encode`], in an empty place, from which nothing is copied.
 #[expect(clippy::cast_possible_truncation, reason = "at most 16 arguments")]
 #[inline(always)]
-pub(crate) fn encode(head: &Head, args: &[i32]) -> Encoded {
+pub(crate) fn encode_into(encoded: &mut Encoded, head: &Head, args: &[i32]) {
     let args = &args[..args.len().min(MAX_ARGS)];
-    let mut bytes = [0; MAX_HEADER];
+    let bytes = &mut encoded.bytes;
     match head.shape {
         Shape::Short => {}
         Shape::Medium { len } => bytes[..4].copy_from_slice(&len.to_ne_bytes()),
@@ -168,12 +178,12 @@ pub(crate) fn encode(head: &Head, args: &[i32]) -> Encoded {
         bytes[at..at + 4].copy_from_slice(&arg.to_ne_bytes());
         at += 4;
     }
-    let imm = u32::from(head.handler)
+    encoded.len = header_len(head.shape, args.len(), hidden);
+    encoded.imm = u32::from(head.handler)
         | head.shape.category() << 8
         | announced << 10
         | u32::from(head.reply) << 15
         | u32::from(head.source) << 16;
-    Encoded { bytes, len: header_len(head.shape, args.len(), hidden), imm }
 }
 
 #[derive(Clone, Copy, Debug)]

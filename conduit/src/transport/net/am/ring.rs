@@ -12,6 +12,7 @@ use super::receive::{Poll, Receiver, RecvQp, hand_over};
 use super::send::{Draft, Sender};
 use crate::trace::{self, Cause};
 use crate::transport::message::{ArrivedPayload, MessageClass, ReplyToken, Sink};
+use crate::transport::net::credits::Carried;
 use crate::transport::net::error::Error;
 use crate::transport::net::flow::ring::{Rings, Taken};
 use crate::transport::net::flow::volume::Place;
@@ -195,7 +196,10 @@ impl<'a> Receiver<'a> {
             .map_err(|wrong| self.malformed(peer, wrong.to_string()))?;
         let place = rings.arrived(number, header::ring_start(info.imm), info.len);
         let place = place.map_err(|wrong| self.malformed(peer, wrong.to_string()))?;
-        self.book(from, &decoded)?;
+        // Few requests carry something.
+        if decoded.head.carried != Carried::default() {
+            self.book(from, &decoded)?;
+        }
         let token = ReplyToken {
             source: peer,
             connection: from.index,

@@ -224,18 +224,20 @@ impl<'a> Sender<'a> {
     #[inline(never)]
     fn short_into(self, rings: &Rings, via: Via<'a>, call: (u8, &[i32])) -> Result<Sent, Error> {
         let connection = via.connection;
-        let draft = Draft::new(MessageClass::Request, call.0, call.1, Shape::Short);
+        // Each use has its own, so that it is in memory for `copied` alone.
+        let draft = || Draft::new(MessageClass::Request, call.0, call.1, Shape::Short);
         let send_qp = connection.requests.as_ref();
-        let Some(requests) = send_qp.filter(|it| draft.longest_header() <= it.inline) else {
-            return self.copied(via, &draft, &[]);
+        let Some(requests) = send_qp.filter(|it| draft().longest_header() <= it.inline) else {
+            return self.copied(via, &draft(), &[]);
         };
         let reserve = Reserve { queue_pair: 0, completion_queue: RESERVED_CQ_SLOTS };
         let Some(slots) = Slots::take(&self.0.rails[connection.rail], requests, reserve) else {
             trace::lacks(Cause::RequestQueue);
             return Ok(Sent::Full);
         };
-        let (encoded, carried) = self.encode(connection, &draft);
-        let op = PendingOp { for_requests: true, ..pending_op(via, &draft, None, false) };
+        let mut encoded = Encoded::EMPTY;
+        let carried = self.encode_into(&mut encoded, connection, &draft());
+        let op = PendingOp { for_requests: true, ..pending_op(via, &draft(), None, false) };
         match self.write_short(rings, &slots, (encoded.imm, encoded.bytes()), &op) {
             Ok(Sent::Yes) => Ok(Sent::Yes),
             sent => {
@@ -349,6 +351,18 @@ impl<'a> Sender<'a> {
     /// The header, with the credits that it carries.
     #[inline(always)]
     fn encode(self, connection: &Connection, draft: &Draft<'_>) -> (Encoded, Carried) {
+        let mut encoded = Encoded::EMPTY;
+        let carried = self.encode_into(&mut encoded, connection, draft);
+        (encoded, carried)
+    }
+
+    #[inline(always)]
+    fn encode_into(
+        self,
+        encoded: &mut Encoded,
+        connection: &Connection,
+        draft: &Draft<'_>,
+    ) -> Carried {
         let carried = connection.account.carry();
         let head = Head {
             source: self.0.source(),
@@ -357,7 +371,8 @@ impl<'a> Sender<'a> {
             carried,
             shape: draft.shape,
         };
-        (header::encode(&head, draft.args), carried)
+        header::encode_into(encoded, &head, draft.args);
+        carried
     }
 
     /// Inline when it is small, else by a copy in a send buffer.

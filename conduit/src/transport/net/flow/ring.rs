@@ -184,7 +184,7 @@ impl Rings {
     }
 
     /// Whether the peer must be told of free places.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_due(&self, account: &Account) -> bool {
         self.owner.is_due(account.free())
     }

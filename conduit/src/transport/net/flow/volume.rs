@@ -5,8 +5,9 @@
 //! The [`Writer`] gives each request a number and the next place of the ring; one that does not fit
 //! before the end goes to the start. The [`Owner`] finds number and place in the request, so it may
 //! take requests in any order. Places are free again in the order of the numbers: when a handler has
-//! ended, the owner counts how many from the oldest on are done, and says no more than that count.
-//! It finds the places by the writer's rule then, so a writer that does not keep it is found.
+//! ended, the owner counts how many from the oldest on are done, and says no more than that count,
+//! of some at once. It finds the places by the writer's rule then, so a writer that does not keep it
+//! is found.
 
 use crate::sys::atomic::{AtomicU64, Ordering, fence};
 
@@ -18,6 +19,9 @@ const LEAST_UNIT: u64 = 64;
 /// position, once all are done.
 pub(crate) const MOST_LONGEST: u64 = 64;
 pub(crate) const LEAST_LONGEST: u64 = 2;
+/// Most places that are given back at once, and of what may be out one in so many at most.
+const MOST_GROUP: u32 = 16;
+const GROUP_OF: u32 = 8;
 
 /// Numbers of 24 bits that a rank tells a peer of a ring: two for the page of its address, two for
 /// its key.
@@ -234,9 +238,11 @@ pub(crate) struct Owner {
     done: Box<[AtomicU64]>,
     /// Requests that may be out at once.
     most: u32,
-    /// So many places that can be given back are never much, whatever they take.
-    few: u32,
-    /// How many from the first on are done, and where the last of these ends.
+    /// Places are kept until there are so many, or until one ends in another part of the ring, whose
+    /// length is this power of two: then all that are kept are given back.
+    group: u32,
+    part: u32,
+    /// How many from the first on are done, how many of these are kept, and where the last ends.
     prefix: AtomicU64,
 }
 
@@ -247,9 +253,12 @@ impl Owner {
         let before = |at: u32| Place { number: at.wrapping_sub(length), start: 0, units: 0 };
         let done = (0..length).map(|at| AtomicU64::new(word(before(at)))).collect();
         let most = length / 2;
-        // They and what is left out before the start of the ring take one of the longest more.
-        let few = (ring.units / ring.longest.max(1)).saturating_sub(3).min((most - 1) / 2);
-        Self { ring, done, most, few, prefix: AtomicU64::new(0) }
+        // Beside what is kept the longest request has room, with the rest of the ring that it may leave
+        // out.
+        let spare = ring.units.saturating_sub(2 * ring.longest) / 4;
+        let group = if spare == 0 { 1 } else { (most / GROUP_OF).clamp(1, MOST_GROUP) };
+        let part = spare.checked_ilog2().unwrap_or(0);
+        Self { ring, done, most, group, part, prefix: AtomicU64::new(0) }
     }
 
     #[inline]
@@ -257,16 +266,16 @@ impl Owner {
         &self.done[number as usize & (self.done.len() - 1)]
     }
 
-    /// How many requests are done, from the first on, and where the last of them ends.
-    fn prefix(&self) -> (u32, u32) {
-        let prefix = self.prefix.load(Ordering::Acquire);
-        (number_in(prefix), parts_in(prefix).1)
+    /// Places that are done and kept.
+    #[cfg(test)]
+    fn kept(&self) -> u32 {
+        parts_in(self.prefix.load(Ordering::Acquire)).0
     }
 
     /// A request has come.
     #[inline(always)]
     pub(crate) fn arrived(&self, number: u32) -> Result<(), Wrong> {
-        let (expected, most) = (self.prefix().0, self.most);
+        let (expected, most) = (number_in(self.prefix.load(Ordering::Acquire)), self.most);
         if number.wrapping_sub(expected) < most {
             Ok(())
         } else {
@@ -283,48 +292,70 @@ impl Owner {
         }
         // Of two threads that end neighbours at once one sees what both have done.
         fence(Ordering::SeqCst);
+        let (mut prefix, mut freed) = (self.prefix.load(Ordering::Acquire), 0);
+        // Most end in the order of their numbers.
+        if number_in(prefix) == place.number {
+            (prefix, freed) = self.pass(prefix, (place.start, place.units))?;
+        }
+        let number = number_in(prefix);
+        if number_in(self.entry(number).load(Ordering::Acquire)) == number {
+            freed += self.pass_all(prefix)?;
+        }
+        Ok(freed)
+    }
+
+    /// Passes all that are done, others ended before the oldest. How many places are given back.
+    #[cold]
+    fn pass_all(&self, mut prefix: u64) -> Result<u32, Wrong> {
         let mut freed = 0;
-        let mut prefix = self.prefix.load(Ordering::Acquire);
         loop {
-            let (number, at) = (number_in(prefix), parts_in(prefix).1);
+            let number = number_in(prefix);
             let oldest = self.entry(number).load(Ordering::Acquire);
             if number_in(oldest) != number {
                 return Ok(freed);
             }
-            let (start, units) = parts_in(oldest);
-            let (expected, _) = self.ring.next(at, units);
-            if start != expected {
-                return Err(Wrong::Place { number, start, expected });
-            }
-            // Where the ring ends is where it begins: the next place is the same.
-            let at = start + units;
-            let next = word(Place { number: number.wrapping_add(1), start: 0, units: at });
-            let swapped =
-                self.prefix.compare_exchange(prefix, next, Ordering::AcqRel, Ordering::Acquire);
-            match swapped {
-                Ok(_) => {
-                    freed += 1;
-                    prefix = next;
-                }
-                Err(now) => prefix = now,
-            }
+            let given;
+            (prefix, given) = self.pass(prefix, parts_in(oldest))?;
+            freed += given;
         }
+    }
+
+    /// Passes the oldest request, which begins at `start`, unless another thread has done it. What is
+    /// done now, and how many places are given back.
+    #[inline(always)]
+    fn pass(&self, prefix: u64, (start, units): (u32, u32)) -> Result<(u64, u32), Wrong> {
+        let (number, (kept, at)) = (number_in(prefix), parts_in(prefix));
+        let (expected, _) = self.ring.next(at, units);
+        if start != expected {
+            return Err(Wrong::Place { number, start, expected });
+        }
+        // Where the ring ends is where it begins: the next place is the same.
+        let (kept, end) = (kept + 1, start + units);
+        let ends_part = (at ^ end) >> self.part != 0;
+        let given = if kept >= self.group || ends_part { kept } else { 0 };
+        let next = word(Place { number: number.wrapping_add(1), start: kept - given, units: end });
+        let passed =
+            self.prefix.compare_exchange(prefix, next, Ordering::AcqRel, Ordering::Acquire);
+        Ok(passed.map_or_else(|now| (now, 0), |_| (next, given)))
     }
 
     /// Whether the peer must be told of places that can be given back, `banked` by now: otherwise it
-    /// might have no room for the longest request although all are done.
-    #[inline]
+    /// might have no room for the longest request although all are done. Those that are kept are never
+    /// much alone.
+    #[inline(always)]
     pub(crate) fn is_due(&self, banked: u32) -> bool {
-        debug_assert!(banked > self.few || banked == 0 || !self.is_much(banked));
-        banked > self.few && self.is_much(banked)
+        banked > 0 && self.is_much(banked)
     }
 
+    #[cold]
     fn is_much(&self, banked: u32) -> bool {
-        if 2 * banked >= self.most {
+        let prefix = self.prefix.load(Ordering::Acquire);
+        let (number, (kept, at)) = (number_in(prefix), parts_in(prefix));
+        let count = banked + kept;
+        if 2 * count >= self.most {
             return true;
         }
-        let (number, at) = self.prefix();
-        let last = self.entry(number.wrapping_sub(banked + 1)).load(Ordering::Acquire);
+        let last = self.entry(number.wrapping_sub(count + 1)).load(Ordering::Acquire);
         let (start, units) = parts_in(last);
         let from = start + units;
         // All of the ring, if they are equal.

@@ -86,6 +86,7 @@ impl World {
             *unit = None;
         }
         self.banked += self.owner.ended(place).unwrap();
+        assert!(self.owner.kept() < self.owner.group, "more is kept than a group");
         if self.owner.is_due(self.banked) {
             self.carry();
         }
@@ -233,6 +234,43 @@ fn threads_give_each_place_back_once() {
             });
         }
     });
-    assert_eq!(given.into_inner(), ended.into_inner());
-    assert_eq!(writer.into_inner().unwrap().used(), 0);
+    let kept = owner.kept();
+    assert!(kept < owner.group);
+    assert_eq!(given.into_inner() + u64::from(kept), ended.into_inner());
+    let mut writer = writer.into_inner().unwrap();
+    writer.freed(kept);
+    assert_eq!(writer.used(), 0);
+}
+
+/// How many places come back with each of some requests of `len` bytes, one after the other.
+fn given(ring: Geometry, most: u32, len: u32, count: usize) -> Vec<u32> {
+    let (mut writer, owner) = (Writer::new(ring, most), Owner::new(ring, most));
+    let one = || {
+        let place = writer.take(len).unwrap();
+        let freed = owner.ended(place).unwrap();
+        writer.freed(freed);
+        freed
+    };
+    std::iter::repeat_with(one).take(count).collect()
+}
+
+/// An answer seldom carries something: small requests give their places back sixteen at once.
+#[test]
+fn small_requests_give_places_back_in_groups() {
+    let counts = given(Geometry::of(1 << 18, 65_544), 128, 64, 320);
+    let group = |at: usize| if (at + 1).is_multiple_of(16) { 16 } else { 0 };
+    assert_eq!(counts, (0..320).map(group).collect::<Vec<_>>());
+    // Few that may be out at once are never kept, and neither is anything in the smallest ring.
+    assert!(given(Geometry::of(1 << 18, 65_544), 8, 64, 20).iter().all(|count| *count == 1));
+    assert!(given(Geometry::of(1, 65_544), 128, 64, 20).iter().all(|count| *count == 1));
+}
+
+/// What is kept takes less than a part of the ring.
+#[test]
+fn long_requests_give_places_back_at_once() {
+    let ring = Geometry::of(1 << 18, 65_544);
+    assert!(given(ring, 128, 65_544, 40).iter().all(|count| *count == 1));
+    let counts = given(ring, 128, 100 * 64, 400);
+    assert!(counts.iter().all(|count| *count <= 3), "{counts:?}");
+    assert!(counts.contains(&0) && counts.contains(&3), "{counts:?}");
 }
