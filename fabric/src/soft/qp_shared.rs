@@ -145,10 +145,11 @@ impl QpShared {
         self.ctx.activity.request_attention();
     }
 
+    /// The device's mark is set each time: a pass takes it although it finds no stream of this queue
+    /// pair yet, and leaves the mark here.
     pub(super) fn mark_deferred(&self) {
-        if !self.deferred.set() {
-            self.ctx.activity.mark_deferred();
-        }
+        self.deferred.store(true);
+        self.ctx.activity.mark_deferred();
     }
 
     // ---- receives and completions
