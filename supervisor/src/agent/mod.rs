@@ -10,6 +10,7 @@
 //!   `standard`, `unread`: their standard streams and ours.
 //! * `watched`: programs that watch a job. `processes`: children, and what ranks leave behind. `sys`: system calls.
 
+mod answers;
 pub(crate) mod bootstrap_server;
 pub(crate) mod capture;
 pub(crate) mod control;
