@@ -251,8 +251,9 @@ fn an_agent_that_was_stopped_still_writes_what_ranks_had_said() {
     drop(go);
     for rank in shells {
         eventually("the rank sleeps", || {
+            // A shell that has only forked carries the whole script as its command, before it said "late".
             let below = Process::descendants(rank.pid);
-            below.iter().any(|process| process.command.contains("sleep 1000")).then_some(())
+            below.iter().any(|process| process.command == "(sleep) sleep 1000").then_some(())
         });
     }
     assert!(running.signal(Signal::SIGKILL));
