@@ -104,6 +104,12 @@ deadlines! {
              the start of the job fails.";
         PMIX_CALL = "agent.pmix-call", secs(50),
             "It waits for the answer to one call of libpmix.";
+        PMIX_ASK = "agent.pmix-ask", secs(5),
+            "Between two looks of an agent whether that process answers.";
+        PMIX_ANSWER = "agent.pmix-answer", secs(30),
+            "It says nothing, though it was asked, until the job ends: it hangs, or was stopped.";
+        PMIX_LEAVE = "agent.pmix-leave", secs(10),
+            "It removes the files of libpmix when its agent was killed; then the kernel ends it.";
         KILL_GRACE = "end.kill-grace", secs(2), "Between SIGTERM and SIGKILL of the ranks.";
         REAP = "end.reap", secs(5),
             "After SIGKILL, until the job is given up and names the processes that are left.";

@@ -460,6 +460,7 @@ impl Role for OneHost<'_> {
         }
         .into_iter()
         .chain([self.control.watch.deadline(), self.looks.deadline()].into_iter().flatten())
+        .chain(self.ranks.pmix_due())
         .min()
     }
 
@@ -483,6 +484,10 @@ impl Role for OneHost<'_> {
     }
 
     fn settle(&mut self) {
+        if self.ranks.pmix_due().is_some_and(|at| self.now() >= at) {
+            self.ranks.look_at_pmix();
+            self.all_happened();
+        }
         self.control.output.show_prompt();
         self.ranks.capture.settle(&mut self.control.output);
         for (number, stacks) in self.looks.step(&self.control.poller) {

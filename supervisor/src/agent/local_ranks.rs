@@ -143,6 +143,19 @@ impl<'a> LocalRanks<'a> {
         self.pmi.as_ref().map(PmiServer::pmix_state).unwrap_or_default()
     }
 
+    /// When the server of PMIx is to be looked at.
+    pub(crate) fn pmix_due(&self) -> Option<u64> {
+        self.pmi.as_ref()?.pmix_due()
+    }
+
+    /// Looks whether the server of PMIx answers.
+    pub(crate) fn look_at_pmix(&mut self) {
+        if let Some(pmi) = &mut self.pmi {
+            pmi.look_at_pmix();
+        }
+        self.take_pmi_events();
+    }
+
     /// No rank of this host needs PMIx any more.
     pub(crate) fn close_pmix(&mut self) {
         if let Some(pmi) = &mut self.pmi {

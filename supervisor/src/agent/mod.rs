@@ -6,10 +6,12 @@
 //! * `local_ranks`: the ranks of one host; `host_ranks`: which those are; `limits`: whether the
 //!   system lets them be so many; `spawn`: starts them;
 //!   `bootstrap_server`: serves their bootstrap calls; `pmi_server`: those of MPI programs, `pmix`: those
-//!   of PMIx, through a helper process, `outbox`: what waits to be written to either; `capture`, `output`, `sink`, `input`,
+//!   of PMIx, through a helper process, `answers`: whether that answers;
+//!   `outbox`: what waits to be written to either; `capture`, `output`, `sink`, `input`,
 //!   `standard`, `unread`: their standard streams and ours.
 //! * `watched`: programs that watch a job. `processes`: children, and what ranks leave behind. `sys`: system calls.
 
+mod answers;
 pub(crate) mod bootstrap_server;
 pub(crate) mod capture;
 pub(crate) mod control;

@@ -266,6 +266,19 @@ impl PmiServer {
         self.pmix.as_mut()?.variables.take()
     }
 
+    /// When the helper process is to be looked at.
+    pub(super) fn pmix_due(&self) -> Option<u64> {
+        self.pmix.as_ref()?.due()
+    }
+
+    /// Looks whether the helper process answers, if that is due.
+    pub(super) fn look_at_pmix(&mut self) {
+        if let Some(pmix) = &mut self.pmix {
+            pmix.look();
+        }
+        self.act_pmix();
+    }
+
     /// Something happened at the socket of the helper process.
     pub(super) fn serve_pmix(&mut self, ready: Ready) {
         if let Some(pmix) = &mut self.pmix {

@@ -3,11 +3,10 @@
 //! neither side ever waits for the other.
 
 use std::ffi::CString;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use bootstrap::collective::Branch;
@@ -15,10 +14,12 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, shutdown, socketpair,
 };
 use nix::unistd::geteuid;
+use settings::deadlines::agent::{PMIX_ANSWER, PMIX_START};
 use spawner_pmi::server::pmix::{
     Action, Frames, FromHelper, Machine, Place, Setup, ToHelper, encode, helper,
 };
 
+use super::answers::{Answers, Look};
 use super::host_ranks::HostRanks;
 use super::outbox::Outbox;
 use super::pmi_server::is_of_another_server;
@@ -49,6 +50,7 @@ struct Helper {
     socket: Option<OwnedFd>,
     frames: Frames<FromHelper>,
     out: Outbox,
+    answers: Answers,
     /// It was told to go.
     closing: bool,
     /// Its directory, by name.
@@ -144,8 +146,6 @@ impl Pmix {
     fn try_start(&mut self, plan: &JobPlan, share: &HostRanks) -> io::Result<()> {
         let session = if plan.session.is_empty() { &plan.job_id } else { &plan.session };
         let path = directory(session);
-        let make = DirBuilder::new().mode(0o700).create(&path);
-        make.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
         let empty = File::options().read(true).write(true).open("/dev/null")?;
@@ -166,6 +166,7 @@ impl Pmix {
             socket: Some(ours),
             frames: Frames::default(),
             out: Outbox::default(),
+            answers: Answers::new(self.poller.now()),
             closing: false,
             session: session.clone(),
         });
@@ -198,7 +199,10 @@ impl Pmix {
             let Some(helper) = &mut self.helper else { return };
             let Some(socket) = &helper.socket else { return };
             match recv(socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(count @ 1..) => helper.frames.push(&self.buffer[..count]),
+                Ok(count @ 1..) => {
+                    helper.answers.heard();
+                    helper.frames.push(&self.buffer[..count]);
+                }
                 Err(nix::Error::EINTR) => continue,
                 Err(nix::Error::EAGAIN) => return,
                 Ok(0) | Err(_) => return self.gone("it has closed its connection"),
@@ -231,9 +235,9 @@ impl Pmix {
     fn gone(&mut self, how: &str) {
         let Some(helper) = &mut self.helper else { return };
         let (pid, wanted) = (helper.pid, helper.closing);
-        if let Some(socket) = helper.socket.take() {
-            self.poller.remove(&socket);
-        }
+        // Told once: its end follows.
+        let Some(socket) = helper.socket.take() else { return };
+        self.poller.remove(&socket);
         if wanted {
             return;
         }
@@ -244,6 +248,39 @@ impl Pmix {
                 self.lost = Some(format!("the PMIx server of host {host} (process {pid}): {how}"));
             }
             _ => {}
+        }
+    }
+
+    /// When the helper is to be looked at.
+    pub(super) fn due(&self) -> Option<u64> {
+        let helper = self.helper.as_ref().filter(|helper| !helper.closing);
+        let helper = helper.filter(|helper| helper.socket.is_some());
+        helper.map(|helper| helper.answers.due())
+    }
+
+    /// Asks the helper whether it is there, if that is due; one that says nothing for too long is lost.
+    pub(super) fn look(&mut self) {
+        let now = self.poller.now();
+        if self.due().is_none_or(|at| now < at) {
+            return;
+        }
+        // It may have answered while we did something else.
+        self.read();
+        let starting = self.state == State::Starting;
+        let start = if starting { PMIX_START.ms() } else { 0 };
+        let limit = PMIX_ANSWER.ms().saturating_add(start);
+        let Some(helper) = self.helper.as_mut().filter(|helper| helper.socket.is_some()) else {
+            return;
+        };
+        match helper.answers.look(now, limit) {
+            // While it starts libpmix it hears nothing.
+            Look::Ask if !starting => self.send(&ToHelper::Ask),
+            Look::Early | Look::Ask => {}
+            Look::Silent => {
+                let _ = sys::kill(helper.pid, libc::SIGKILL);
+                let seconds = limit / 1000;
+                self.gone(&format!("it has not answered for {seconds} s; was it stopped?"));
+            }
         }
     }
 

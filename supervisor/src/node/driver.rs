@@ -235,6 +235,16 @@ impl Driver<'_> {
         }
     }
 
+    /// Does what may tell whether PMIx can be served, or no longer.
+    fn with_pmix(&mut self, act: impl FnOnce(&mut Self)) {
+        let starting = self.ranks.pmix_state() == State::Starting;
+        act(self);
+        self.happened();
+        if starting {
+            self.settle_start();
+        }
+    }
+
     pub(super) fn settled(&mut self, checked: Result<(), Failure>) {
         let status = match checked {
             Ok(()) => HostStatus::Reached(Step::Ready),
@@ -470,7 +480,8 @@ impl Role for Driver<'_> {
         let finish = finish.map(|draining| draining.give_up);
         let held = self.held.map(|at| at.saturating_add(HOLD.ms()));
         let looks = self.looks.deadline();
-        let times = [self.decision_due(), parent, finish, held, looks, self.below.deadline()];
+        let pmix = self.ranks.pmix_due();
+        let times = [self.decision_due(), parent, finish, held, looks, pmix, self.below.deadline()];
         times.into_iter().flatten().min()
     }
 
@@ -492,14 +503,7 @@ impl Role for Driver<'_> {
                 self.below.serve(ready);
                 self.link_events();
             }
-            Token::Pmix => {
-                let starting = self.ranks.pmix_state() == State::Starting;
-                self.ranks.serve(ready, &mut self.relay);
-                self.happened();
-                if starting {
-                    self.settle_start();
-                }
-            }
+            Token::Pmix => self.with_pmix(|driver| driver.ranks.serve(ready, &mut driver.relay)),
             _ => {
                 self.ranks.serve(ready, &mut self.relay);
                 self.happened();
@@ -518,6 +522,9 @@ impl Role for Driver<'_> {
         }
         if self.leaving.is_none() {
             self.step_parent();
+        }
+        if self.ranks.pmix_due().is_some_and(|at| self.now() >= at) {
+            self.with_pmix(|driver| driver.ranks.look_at_pmix());
         }
     }
 

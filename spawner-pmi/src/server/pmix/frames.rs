@@ -24,7 +24,8 @@ pub struct Setup {
     pub host_of: Vec<u32>,
     /// First rank of each program of the job.
     pub programs: Vec<u32>,
-    /// A directory for this job on this host, which its owner removes.
+    /// A directory for this job on this host, which the helper makes, and removes when its agent was
+    /// killed.
     pub directory: String,
 }
 
@@ -76,6 +77,8 @@ pub enum ToHelper {
         /// The rank.
         rank: u32,
     },
+    /// Is it still there? Answered by [`FromHelper::Here`].
+    Ask,
 }
 
 /// From the helper.
@@ -127,6 +130,8 @@ pub enum FromHelper {
         /// What the rank has put.
         data: Bytes,
     },
+    /// Answer to [`ToHelper::Ask`].
+    Here,
 }
 
 /// What is no frame of ours.

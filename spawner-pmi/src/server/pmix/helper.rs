@@ -1,11 +1,17 @@
-//! The helper process of an agent, which runs libpmix's server half. It dies with the agent.
+//! The helper process of an agent, which runs libpmix's server half. It ends with the agent, and then
+//! removes what libpmix has put into the directory of the job: nobody else may be left.
 
+use std::fs::DirBuilder;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use settings::deadlines::agent::PMIX_START;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use settings::deadlines::agent::{CLEANUP_SLICE, PMIX_LEAVE, PMIX_START};
 
 use super::frames::{Frames, FromHelper, Setup, ToHelper, encode};
 use super::infos::{Infos, kind};
@@ -19,6 +25,9 @@ pub const WORD: &str = "--pmix-helper";
 pub fn main() -> u8 {
     // As lists of processes show it; what is executed has no name of its own.
     let _ = nix::sys::prctl::set_name(c"gasnetrun_pmix");
+    // Until now the agent's death has killed us; from now on it wakes us, even if we are stopped, and
+    // the socket tells.
+    let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGCONT);
     match work() {
         Ok(()) => 0,
         Err(error) => {
@@ -40,15 +49,60 @@ impl Agent {
     }
 }
 
+/// The directory of the job, once it is made.
+#[derive(Clone, Default)]
+struct Directory(Arc<Mutex<Option<PathBuf>>>);
+
+impl Directory {
+    fn make(&self, path: &str) -> Result<(), String> {
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = DirBuilder::new().mode(0o700).create(path);
+        made.map_err(|error| format!("{path}: {error}"))?;
+        *place = Some(path.into());
+        Ok(())
+    }
+
+    /// Ends this process, whose agent was killed; before, it removes the directory, in which libpmix
+    /// may still make files.
+    fn leave(&self) -> ! {
+        let seconds = u32::try_from(PMIX_LEAVE.limit.as_secs()).unwrap_or(u32::MAX);
+        // Its signal ends us, whatever we do.
+        nix::unistd::alarm::set(seconds);
+        // Held until the end: none is made any more.
+        let place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(path) = place.as_ref() {
+            while std::fs::remove_dir_all(path).is_err() && path.symlink_metadata().is_ok() {
+                std::thread::sleep(CLEANUP_SLICE.limit);
+            }
+        }
+        bootstrap::sys::end_process(1)
+    }
+}
+
+/// Waits until the agent has gone. One that has nothing more to say is still there.
+fn mourn(socket: &UnixStream, directory: &Directory) {
+    loop {
+        let mut agent = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+        match poll(&mut agent, PollTimeout::NONE) {
+            Ok(_) => directory.leave(),
+            Err(nix::Error::EINTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
 fn work() -> std::io::Result<()> {
     let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let directory = Directory::default();
+    let (watched, removed) = (socket.try_clone()?, directory.clone());
+    std::thread::spawn(move || mourn(&watched, &removed));
     let agent = Agent(Arc::new(Mutex::new(socket.try_clone()?)));
     let (mut frames, mut buffer) = (Frames::default(), vec![0; 64 * 1024]);
     let mut server = None;
     loop {
         while let Some(frame) = frames.take().map_err(std::io::Error::other)? {
             match (frame, &server) {
-                (ToHelper::Setup(setup), None) => server = begin(&setup, &agent),
+                (ToHelper::Setup(setup), None) => server = begin(&setup, &agent, &directory),
                 (frame, Some(server)) => act(server, &agent, frame),
                 (_, None) => {}
             }
@@ -70,7 +124,7 @@ fn work() -> std::io::Result<()> {
 }
 
 /// Starts libpmix and tells the agent how that went.
-fn begin(setup: &Setup, agent: &Agent) -> Option<Server> {
+fn begin(setup: &Setup, agent: &Agent, directory: &Directory) -> Option<Server> {
     let (guard, late) = (agent.clone(), Arc::new(Mutex::new(true)));
     let waits = Arc::clone(&late);
     std::thread::spawn(move || {
@@ -80,7 +134,7 @@ fn begin(setup: &Setup, agent: &Agent) -> Option<Server> {
             guard.send(&FromHelper::Failed(format!("libpmix had not started after {seconds} s")));
         }
     });
-    let started = start(setup, agent.clone());
+    let started = directory.make(&setup.directory).and_then(|()| start(setup, agent.clone()));
     *late.lock().unwrap_or_else(PoisonError::into_inner) = false;
     match started {
         Ok((server, variables)) => {
@@ -218,5 +272,6 @@ fn act(server: &Server, agent: &Agent, frame: ToHelper) {
             }
         }
         ToHelper::Ended { rank } => server.forget_rank(rank),
+        ToHelper::Ask => agent.send(&FromHelper::Here),
     }
 }

@@ -199,7 +199,7 @@ impl Machine {
                 }
             }
             // For the driver.
-            FromHelper::Ready(_) | FromHelper::Failed(_) => {}
+            FromHelper::Ready(_) | FromHelper::Failed(_) | FromHelper::Here => {}
         }
     }
 

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use testkit::process::send;
-use testkit::{Bed, all_requested, skip};
+use testkit::process::{Process, send};
+use testkit::{Bed, Running, all_requested, launcher, skip};
 
-use crate::programs::{installed, made, mpi_program, passes};
+use crate::programs::{BOUND, installed, made, mpi_program, passes};
 use crate::{are_one_job, end_as_rank_1_does, job, says};
 
 const HOSTS: &str = "n1 n2 n3 n4";
@@ -98,25 +98,69 @@ fn jobs_of_pmix_end_with_the_code_and_the_cause_of_the_first() {
     nothing_new(&before);
 }
 
+/// The helper process of a job on this host.
+#[track_caller]
+fn helper_of(running: &Running) -> i32 {
+    let found = running.descendants().into_iter();
+    let helper = found.filter(|process| process.command.starts_with("(gasnetrun_pmix) "));
+    let helper: Vec<i32> = helper.map(|process| process.pid).collect();
+    assert_eq!(helper.len(), 1);
+    helper[0]
+}
+
+#[track_caller]
+fn agent_of(running: &Running) -> i32 {
+    let of_launcher = |process: &&Process| process.parent == running.pid();
+    running.descendants().iter().find(of_launcher).expect("the agent").pid
+}
+
+/// The launcher is stopped, so that it cannot clean up; then it is killed like the agent.
+#[test]
+fn launcher_and_agent_that_are_killed_together_leave_no_files() {
+    let Some(program) = client("loss of launcher and agent of a PMIx job") else { return };
+    for stopped in [false, true] {
+        let before = sessions();
+        let running = job(&["-n", "2"], &program, &["sleep"]).grace(BOUND).start();
+        running.wait_stdout("sleeps\n", 2);
+        let (agent, helper) = (agent_of(&running), helper_of(&running));
+        assert!(!sessions().is_subset(&before));
+        assert!(running.signal(Signal::SIGSTOP));
+        if stopped {
+            assert!(send(helper, Signal::SIGSTOP));
+        }
+        assert!(send(agent, Signal::SIGKILL) && running.signal(Signal::SIGKILL));
+        says(&running.wait(), 137, &[]);
+        nothing_new(&before);
+    }
+}
+
+#[test]
+fn a_helper_that_is_stopped_ends_the_job() {
+    let Some(program) = client("a PMIx server that is stopped") else { return };
+    let before = sessions();
+    let tree = launcher(&["-n", "2"]).arg(&program).arg("sleep");
+    let running = tree.deadline("a job whose PMIx server is stopped", 3 * BOUND).start();
+    running.wait_stdout("sleeps\n", 2);
+    let helper = helper_of(&running);
+    assert!(send(helper, Signal::SIGSTOP));
+    let words = ["the PMIx server of host", &helper.to_string(), "has not answered for 30 s"];
+    says(&running.wait(), 125, &words);
+    nothing_new(&before);
+}
+
 #[test]
 fn a_helper_that_is_killed_ends_the_job() {
     let Some(program) = client("loss of the PMIx server") else { return };
     let before = sessions();
     let running = job(&["-n", "2"], &program, &["sleep"]).start();
     running.wait_stdout("sleeps\n", 2);
-    let found = running.descendants().into_iter();
-    let helper = found.filter(|process| process.command.starts_with("(gasnetrun_pmix) "));
-    let helper: Vec<i32> = helper.map(|process| process.pid).collect();
-    assert_eq!(helper.len(), 1);
-    assert!(send(helper[0], Signal::SIGKILL));
-    says(&running.wait(), 125, &["the PMIx server of host", &helper[0].to_string()]);
+    let helper = helper_of(&running);
+    assert!(send(helper, Signal::SIGKILL));
+    says(&running.wait(), 125, &["the PMIx server of host", &helper.to_string()]);
     // With the agent it goes, too.
     let running = job(&["-n", "2"], &program, &["sleep"]).start();
     running.wait_stdout("sleeps\n", 2);
-    let of_launcher = |process: &&testkit::process::Process| process.parent == running.pid();
-    let below = running.descendants();
-    let agent = below.iter().find(of_launcher).expect("the agent").pid;
-    assert!(send(agent, Signal::SIGKILL));
+    assert!(send(agent_of(&running), Signal::SIGKILL));
     says(&running.wait(), 125, &["the node agent", "was killed by SIGKILL"]);
     nothing_new(&before);
 }
