@@ -45,6 +45,15 @@ pub(super) fn run(origin: Origin) -> ! {
     control::leave(work(origin), "node agent")
 }
 
+/// No launcher makes a tree of more levels than [`MAX_DEPTH`]: whatever says so is not believed.
+fn check_depth(below: usize, degree: usize) -> Result<(), String> {
+    let levels = depth(below, degree);
+    if levels > MAX_DEPTH {
+        return Err(format!("it was told a tree of {levels} levels, {MAX_DEPTH} are the most"));
+    }
+    Ok(())
+}
+
 fn work(origin: Origin) -> Result<(), OsError> {
     let Origin { input, output, reaper, mask, job, started } = origin;
     let poller = Poller::new(started).map_err(cannot("make an epoll set"))?;
@@ -57,12 +66,7 @@ fn work(origin: Origin) -> Result<(), OsError> {
     let Some((index, own)) = subtree.first().cloned() else {
         return Err(other("it was told no host".to_owned()));
     };
-    let levels = depth(subtree.len() - 1, words.ssh.out_degree as usize);
-    if levels > MAX_DEPTH {
-        return Err(other(format!(
-            "it was told a tree of {levels} levels, {MAX_DEPTH} are the most"
-        )));
-    }
+    check_depth(subtree.len() - 1, words.ssh.out_degree as usize).map_err(other)?;
     // Logins take their time, so they come first.
     let mut below = Links::new(&poller, words.ssh.clone(), common);
     below.add_groups(&subtree[1..]);
@@ -534,5 +538,21 @@ impl Role for Driver<'_> {
 
     fn tick(&mut self) {
         self.decide(Event::Tick);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_deeper_than_its_limit_is_refused() {
+        let most = MAX_DEPTH as usize;
+        assert_eq!(check_depth(most, 1), Ok(()));
+        let told = check_depth(most + 1, 1).expect_err("a level too many");
+        assert_eq!(told, "it was told a tree of 65 levels, 64 are the most");
+        for degree in [0, 2, 32] {
+            assert_eq!(check_depth(bootstrap::rank::MAX_HOSTS as usize, degree), Ok(()));
+        }
     }
 }
