@@ -138,7 +138,6 @@ pub(crate) const fn header_len(shape: Shape, nargs: usize, hidden: bool) -> usiz
     }
 }
 
-/// Writes a header. `args` beyond the sixteenth are not sent.
 #[cfg(test)]
 pub(crate) fn encode(head: &Head, args: &[i32]) -> Encoded {
     let mut encoded = Encoded::EMPTY;
@@ -146,7 +145,7 @@ pub(crate) fn encode(head: &Head, args: &[i32]) -> Encoded {
     encoded
 }
 
-/// As [`encode`], in an empty place, from which nothing is copied.
+/// Writes a header into an empty place. `args` beyond the sixteenth are not sent.
 #[expect(clippy::cast_possible_truncation, reason = "at most 16 arguments")]
 #[inline(always)]
 pub(crate) fn encode_into(encoded: &mut Encoded, head: &Head, args: &[i32]) {
