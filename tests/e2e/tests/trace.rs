@@ -205,7 +205,7 @@ fn a_limit_of_the_length_of_files_that_comes_in_the_middle_of_a_job_cuts_the_tim
     std::thread::sleep(Duration::from_millis(500));
     // The launcher has the ranks' agent as its child.
     let agent = Process::read(found[0].parent).expect("the agent is there");
-    let words = ["--pid", &agent.parent.to_string(), "--fsize=65536"];
+    let words = ["--pid", &agent.parent.to_string(), "--fsize=16384"];
     let done = std::process::Command::new("prlimit").args(words).status();
     assert!(done.is_ok_and(|status| status.success()), "prlimit {words:?}");
     assert!(send(found[1].pid, Signal::SIGKILL));

@@ -7,9 +7,9 @@ use std::cell::Cell;
 use bootstrap::Rank;
 use fabric::{Data, Operation, Sge};
 
-use super::header::{self, Decoded, FIRST_CLIENT_HANDLER, PREFIX, RING_SOURCES, Shape};
+use super::header::{self, Decoded, Encoded, FIRST_CLIENT_HANDLER, PREFIX, RING_SOURCES, Shape};
 use super::receive::{Poll, Receiver, RecvQp, hand_over};
-use super::send::{Draft, Sender};
+use super::send::{Draft, Sender, pending_op};
 use crate::trace::{self, Cause};
 use crate::transport::message::{ArrivedPayload, MessageClass, ReplyToken, Sink};
 use crate::transport::net::credits::Carried;
@@ -18,11 +18,11 @@ use crate::transport::net::flow::ring::{Rings, Taken};
 use crate::transport::net::flow::volume::Place;
 use crate::transport::net::memory::pool::{Buffer, RecvInfo};
 use crate::transport::net::pending_ops::{OnComplete, PendingOp};
-use crate::transport::net::post::{Sent, Slots, Via};
-use crate::transport::net::rail::Shared;
+use crate::transport::net::post::{Reserve, Sent, Slots, Via};
+use crate::transport::net::rail::{RESERVED_CQ_SLOTS, Shared};
 use crate::transport::net::recv_buffers::EMPTY_RECEIVE;
 
-impl Sender<'_> {
+impl<'a> Sender<'a> {
     /// Whether a message has room in the peer's ring, if it goes there: nothing is copied or written
     /// before it when not.
     pub(super) fn has_room(self, via: Via<'_>, draft: &Draft<'_>) -> bool {
@@ -37,9 +37,42 @@ impl Sender<'_> {
         })
     }
 
+    /// A Short that is a request, into a ring: its class and category are known to the compiler, and
+    /// that requests have a queue pair of their own.
+    #[inline(never)]
+    pub(super) fn short_into(
+        self,
+        rings: &Rings,
+        via: Via<'a>,
+        call: (u8, &[i32]),
+    ) -> Result<Sent, Error> {
+        let connection = via.connection;
+        // Each use has its own, so that it is in memory for `copied` alone.
+        let draft = || Draft::new(MessageClass::Request, call.0, call.1, Shape::Short);
+        let send_qp = connection.requests.as_ref();
+        let Some(requests) = send_qp.filter(|it| draft().longest_header() <= it.inline) else {
+            return self.copied(via, &draft(), &[]);
+        };
+        let reserve = Reserve { queue_pair: 0, completion_queue: RESERVED_CQ_SLOTS };
+        let Some(slots) = Slots::take(&self.0.rails[connection.rail], requests, reserve) else {
+            trace::lacks(Cause::RequestQueue);
+            return Ok(Sent::Full);
+        };
+        let mut encoded = Encoded::EMPTY;
+        let carried = self.encode_into(&mut encoded, connection, &draft());
+        let op = PendingOp { for_requests: true, ..pending_op(via, &draft(), None, false) };
+        match self.write_short(rings, &slots, (encoded.imm, encoded.bytes()), &op) {
+            Ok(Sent::Yes) => Ok(Sent::Yes),
+            sent => {
+                connection.account.uncarry(carried);
+                sent.map_err(|error| *error)
+            }
+        }
+    }
+
     /// Writes a Short that goes inline into the peer's ring.
     #[inline(always)]
-    pub(super) fn write_short(
+    fn write_short(
         self,
         rings: &Rings,
         slots: &Slots<'_>,

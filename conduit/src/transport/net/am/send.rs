@@ -16,7 +16,6 @@ use crate::transport::net::context::NetContext;
 use crate::transport::net::credits::Carried;
 use crate::transport::net::error::Error;
 use crate::transport::net::flow::of_connection::Flow;
-use crate::transport::net::flow::ring::Rings;
 use crate::transport::net::memory::buffers::RESERVED_BUFFERS;
 use crate::transport::net::memory::pool::Buffer;
 use crate::transport::net::peer::{Connection, Peer, SendQp};
@@ -44,7 +43,12 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    const fn new(class: MessageClass, handler: u8, args: &'a [i32], shape: Shape) -> Self {
+    pub(super) const fn new(
+        class: MessageClass,
+        handler: u8,
+        args: &'a [i32],
+        shape: Shape,
+    ) -> Self {
         let kind = match class {
             MessageClass::Request | MessageClass::Reply => OpKind::Message,
             MessageClass::Internal => OpKind::Internal,
@@ -219,34 +223,6 @@ impl<'a> Sender<'a> {
         self.short_by(via, draft)
     }
 
-    /// A Short that is a request, into a ring: its class and category are known to the compiler, and
-    /// that requests have a queue pair of their own.
-    #[inline(never)]
-    fn short_into(self, rings: &Rings, via: Via<'a>, call: (u8, &[i32])) -> Result<Sent, Error> {
-        let connection = via.connection;
-        // Each use has its own, so that it is in memory for `copied` alone.
-        let draft = || Draft::new(MessageClass::Request, call.0, call.1, Shape::Short);
-        let send_qp = connection.requests.as_ref();
-        let Some(requests) = send_qp.filter(|it| draft().longest_header() <= it.inline) else {
-            return self.copied(via, &draft(), &[]);
-        };
-        let reserve = Reserve { queue_pair: 0, completion_queue: RESERVED_CQ_SLOTS };
-        let Some(slots) = Slots::take(&self.0.rails[connection.rail], requests, reserve) else {
-            trace::lacks(Cause::RequestQueue);
-            return Ok(Sent::Full);
-        };
-        let mut encoded = Encoded::EMPTY;
-        let carried = self.encode_into(&mut encoded, connection, &draft());
-        let op = PendingOp { for_requests: true, ..pending_op(via, &draft(), None, false) };
-        match self.write_short(rings, &slots, (encoded.imm, encoded.bytes()), &op) {
-            Ok(Sent::Yes) => Ok(Sent::Yes),
-            sent => {
-                connection.account.uncarry(carried);
-                sent.map_err(|error| *error)
-            }
-        }
-    }
-
     /// A Short as a message.
     #[inline(always)]
     fn short_by(self, via: Via<'a>, draft: &Draft<'_>) -> Result<Sent, Error> {
@@ -357,7 +333,7 @@ impl<'a> Sender<'a> {
     }
 
     #[inline(always)]
-    fn encode_into(
+    pub(super) fn encode_into(
         self,
         encoded: &mut Encoded,
         connection: &Connection,
@@ -376,7 +352,12 @@ impl<'a> Sender<'a> {
     }
 
     /// Inline when it is small, else by a copy in a send buffer.
-    fn copied(self, via: Via<'a>, draft: &Draft<'_>, payload: &[u8]) -> Result<Sent, Error> {
+    pub(super) fn copied(
+        self,
+        via: Via<'a>,
+        draft: &Draft<'_>,
+        payload: &[u8],
+    ) -> Result<Sent, Error> {
         let connection = via.connection;
         let inline = send_qp_for(connection, draft.class).inline;
         if draft.longest_header() + payload.len() <= inline {
@@ -596,7 +577,7 @@ fn send_qp_for(connection: &Connection, class: MessageClass) -> &SendQp {
     connection.send_qp(matches!(class, MessageClass::Request))
 }
 
-const fn pending_op(
+pub(super) const fn pending_op(
     via: Via<'_>,
     draft: &Draft<'_>,
     buffer: Option<u32>,
