@@ -239,12 +239,13 @@ fn signals_to_the_launcher_reach_every_host() {
     bed.assert_clean();
 
     let (running, front) = start("2", "echo up; exec sleep 600");
-    let ranks: Vec<i32> = HOSTS
-        .split(' ')
-        .flat_map(|host| bed.find(host, "(sleep) sleep 600"))
-        .map(|process| process.pid)
-        .collect();
-    assert_eq!(ranks.len(), 8);
+    // A shell has said "up" before it is a sleep.
+    let sleeping = || -> Vec<i32> {
+        let found = HOSTS.split(' ').flat_map(|host| bed.find(host, "(sleep) sleep 600"));
+        found.map(|process| process.pid).collect()
+    };
+    eventually("all ranks sleep", || sleeping().len() == 8);
+    let ranks = sleeping();
     let all = |stopped: bool| {
         ranks
             .iter()
