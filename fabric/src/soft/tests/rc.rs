@@ -1,6 +1,6 @@
 //! Reliable connections.
 
-use super::{Memory, pair};
+use super::{End, Memory, pair};
 use crate::{Access, Data, Opcode, Operation, RecvWr, SendWr, Status};
 
 fn send(id: u64, operation: Operation, data: Data<'_>) -> SendWr<'_> {
@@ -47,4 +47,22 @@ fn a_message_a_write_a_read_and_an_addition() {
     assert_eq!(a.wait().status, Status::Success);
     assert_eq!(back.words()[0], old);
     assert_eq!(target.words()[3], old.wrapping_add(5));
+}
+
+/// A pass that finds no stream of a queue pair takes the device's mark and leaves the queue pair's: what
+/// waits later must be found all the same.
+#[test]
+fn what_waits_is_marked_again_after_a_pass_without_a_stream() {
+    let end = End::new();
+    let device = end.soft_device();
+    let qp = device.qps.find(end.qp.number()).unwrap();
+    qp.mark_deferred();
+    device.ctx.activity.deferred.take();
+    assert!(qp.deferred.is_set());
+    // A pass of the device's own thread may take a mark before we do, but not each.
+    let again = || {
+        qp.mark_deferred();
+        device.ctx.activity.deferred.take()
+    };
+    assert!((0..1000).any(|_| again()));
 }
