@@ -260,8 +260,7 @@ impl Pmix {
 
     /// Asks the helper whether it is there, if that is due; one that says nothing for too long is lost.
     pub(super) fn look(&mut self) {
-        let now = self.poller.now();
-        if self.due().is_none_or(|at| now < at) {
+        if self.due().is_none() {
             return;
         }
         // It may have answered while we did something else.
@@ -272,7 +271,7 @@ impl Pmix {
         let Some(helper) = self.helper.as_mut().filter(|helper| helper.socket.is_some()) else {
             return;
         };
-        match helper.answers.look(now, limit) {
+        match helper.answers.look(self.poller.now(), limit) {
             // While it starts libpmix it hears nothing.
             Look::Ask if !starting => self.send(&ToHelper::Ask),
             Look::Early | Look::Ask => {}
