@@ -9,30 +9,32 @@ mod seeds;
 #[path = "../fuzz/bodies/template.rs"]
 mod template;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The seeds of a target.
+fn folder(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target)
+}
 
 #[test]
 fn templates() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/template");
-    seeds::each(&folder, 1, template::run);
+    seeds::each(&folder("template"), 1, template::run);
 }
 
 #[test]
 fn what_ranks_say_to_the_pmi_server() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/pmi_server");
-    seeds::each(&folder, 1, pmi_server::run);
+    seeds::each(&folder("pmi_server"), 1, pmi_server::run);
 }
 
 #[test]
 fn what_an_agent_and_its_helper_for_pmix_say() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/pmix_frames");
-    seeds::each(&folder, 1, pmix_frames::run);
+    seeds::each(&folder("pmix_frames"), 1, pmix_frames::run);
 }
 
 /// A fuzzer begins with these talks. (`GASNETRUN_UPDATE_DOCUMENTS=1` writes them.)
 #[test]
 fn seeds_for_the_frames_of_pmix_are_these() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/pmix_frames");
+    let folder = folder("pmix_frames");
     for (name, bytes) in pmix_frames::talks() {
         let path = folder.join(name);
         if settings::variable("GASNETRUN_UPDATE_DOCUMENTS").is_some() {

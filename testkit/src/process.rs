@@ -1,5 +1,7 @@
 //! What `/proc` says about processes.
 
+use std::time::{Duration, Instant};
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -72,4 +74,20 @@ impl Process {
 #[must_use]
 pub fn send(pid: i32, signal: Signal) -> bool {
     kill(Pid::from_raw(pid), signal).is_ok()
+}
+
+/// Waits until `condition` gives something, which it is asked for again and again, for `limit` at most.
+///
+/// # Panics
+/// It gives nothing in that time: `what` never happened.
+#[track_caller]
+pub fn eventually<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(begin.elapsed() < limit, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }

@@ -1,29 +1,19 @@
 //! Signals, and death of any part of a job at any time: the job ends, and nothing survives.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use testkit::process::{Process, send};
+use testkit::process::{Process, eventually, send};
 use testkit::{Running, Tree, all_requested, job, launcher};
 
 /// For a front that was killed: its descendants end by themselves within this.
 const GRACE: Duration = Duration::from_secs(10);
+/// What a test waits for comes far sooner.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn shell(ranks: u32, script: &str) -> Tree {
     launcher(["-n", &ranks.to_string(), "/bin/sh", "-c", script])
         .deadline("fault", Duration::from_secs(30))
-}
-
-/// Waits until `condition` gives something.
-fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let limit = Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(found) = condition() {
-            return found;
-        }
-        assert!(Instant::now() < limit, "never happened: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 #[test]
@@ -39,7 +29,7 @@ fn last_lines_of_a_rank_cannot_pass_for_the_launchers() {
 
 /// The agent: the only child of the front.
 fn agent(running: &Running) -> i32 {
-    eventually("an agent below the front", || {
+    eventually("an agent below the front", PATIENCE, || {
         running.descendants().iter().find(|process| process.parent == running.pid()).map(|p| p.pid)
     })
 }
@@ -47,7 +37,7 @@ fn agent(running: &Running) -> i32 {
 /// The processes of the ranks: children of the agent, or of whatever starts them, with this
 /// program.
 fn ranks(running: &Running, program: &str, count: usize) -> Vec<Process> {
-    eventually("all ranks running", || {
+    eventually("all ranks running", PATIENCE, || {
         let mut found = running.descendants();
         found.retain(|process| process.command.contains(program));
         // The front and its forks carry the program's name among their own arguments.
@@ -160,12 +150,12 @@ fn stop_and_continue_reach_the_ranks() {
     let ranks = ranks(&running, "sleep", 2);
     let state = |pid: i32| Process::read(pid).map_or('?', |process| process.state);
     assert!(running.signal(Signal::SIGTSTP));
-    eventually("all ranks and the front stopped", || {
+    eventually("all ranks and the front stopped", PATIENCE, || {
         let ranks_stopped = ranks.iter().all(|rank| state(rank.pid) == 'T');
         (ranks_stopped && state(running.pid()) == 'T').then_some(())
     });
     assert!(running.signal(Signal::SIGCONT));
-    eventually("all ranks running again", || {
+    eventually("all ranks running again", PATIENCE, || {
         ranks.iter().all(|rank| state(rank.pid) != 'T').then_some(())
     });
     assert!(running.signal(Signal::SIGTERM));
@@ -250,7 +240,7 @@ fn an_agent_that_was_stopped_still_writes_what_ranks_had_said() {
     assert!(send(agent(&running), Signal::SIGSTOP));
     drop(go);
     for rank in shells {
-        eventually("the rank sleeps", || {
+        eventually("the rank sleeps", PATIENCE, || {
             // A shell that has only forked carries the whole script as its command, before it said "late".
             let below = Process::descendants(rank.pid);
             below.iter().any(|process| process.command == "(sleep) sleep 1000").then_some(())

@@ -4,10 +4,10 @@
 
 use std::fmt::Write as _;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use testkit::process::{Process, send};
+use testkit::process::{Process, eventually, send};
 use testkit::{Bed, Input, Outcome, Output, Table, all_requested, binary};
 
 use crate::executable;
@@ -24,16 +24,6 @@ fn program(name: &str) -> String {
 
 fn degree(degree: &str) -> String {
     format!("GASNET_SSH_OUT_DEGREE={degree}")
-}
-
-/// Waits until something is so.
-#[track_caller]
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 #[test]
@@ -240,12 +230,11 @@ fn signals_to_the_launcher_reach_every_host() {
 
     let (running, front) = start("2", "echo up; exec sleep 600");
     // A shell has said "up" before it is a sleep.
-    let sleeping = || -> Vec<i32> {
+    let ranks = eventually("all ranks sleep", PATIENCE, || {
         let found = HOSTS.split(' ').flat_map(|host| bed.find(host, "(sleep) sleep 600"));
-        found.map(|process| process.pid).collect()
-    };
-    eventually("all ranks sleep", || sleeping().len() == 8);
-    let ranks = sleeping();
+        let found: Vec<i32> = found.map(|process| process.pid).collect();
+        (found.len() == 8).then_some(found)
+    });
     let all = |stopped: bool| {
         ranks
             .iter()
@@ -253,10 +242,10 @@ fn signals_to_the_launcher_reach_every_host() {
             .all(|pid| Process::read(*pid).is_some_and(|process| (process.state == 'T') == stopped))
     };
     assert!(send(front, Signal::SIGTSTP));
-    eventually("all ranks and the launcher stopped", || all(true));
+    eventually("all ranks and the launcher stopped", PATIENCE, || all(true).then_some(()));
     // The program that entered the host stops with it, and passes this on.
     assert!(running.signal(Signal::SIGCONT));
-    eventually("all of them go on", || all(false));
+    eventually("all of them go on", PATIENCE, || all(false).then_some(()));
     assert!(send(front, Signal::SIGTERM));
     running.wait().expect(143);
     bed.assert_clean();

@@ -1,12 +1,12 @@
 //! The same over ssh on four hosts.
 
-use testkit::{Bed, all_requested, binary};
+use testkit::{Bed, Outcome, all_requested, binary};
 
 use crate::programs::{gasnet, made, passes, passes_with, waits_in_vain};
-use crate::{mpich, open_mpi};
+use crate::{mpich, open_mpi, says};
 
-const HOSTS: &str = "n1 n2 n3 n4";
-const LIST: &str = "n1,n2,n3,n4";
+pub(crate) const HOSTS: &str = "n1 n2 n3 n4";
+pub(crate) const LIST: &str = "n1,n2,n3,n4";
 
 /// Runs the program of MPICH to its end. MPICH 4.0 may hang in `MPI_Finalize` after that, with any
 /// launcher: a rank that waits in its PMI barrier makes no progress for one that still closes connections
@@ -14,12 +14,22 @@ const LIST: &str = "n1,n2,n3,n4";
 fn run(bed: &Bed, set: &str, words: &[&str], ranks: usize, shared: &[usize]) {
     let words = [&["--timeout", "15"], words].concat();
     let outcome = bed.run(&[set], &words);
-    let hung = outcome.code() == 124 && outcome.out().contains("PASS ");
-    if hung {
-        let why = format!("MPICH hangs in MPI_Finalize after the program's end ({ranks} ranks)");
-        testkit::report::show(&why);
+    passes_with(&outcome, code_of_mpich(&outcome, ranks), ranks, shared);
+}
+
+/// The code of a job of MPICH that has done its work; one that hangs after that is told.
+fn code_of_mpich(outcome: &Outcome, ranks: usize) -> i32 {
+    if outcome.code() != 124 || !outcome.out().contains("PASS ") {
+        return 0;
     }
-    passes_with(&outcome, if hung { 124 } else { 0 }, ranks, shared);
+    let why = format!("MPICH hangs in MPI_Finalize after the program's end ({ranks} ranks)");
+    testkit::report::show(&why);
+    124
+}
+
+/// Out-degrees of the tree of agents.
+pub(crate) fn degrees() -> &'static [&'static str] {
+    if all_requested() { &["1", "2", "32"] } else { &["2"] }
 }
 
 #[test]
@@ -28,8 +38,7 @@ fn ranks_of_four_hosts_are_one_world() {
     let Some(program) = mpich(test) else { return };
     let Some(bed) = Bed::up(test, HOSTS) else { return };
     let program = program.as_str();
-    let degrees = if all_requested() { &["1", "2", "32"][..] } else { &["2"] };
-    for degree in degrees {
+    for degree in degrees() {
         let degree = format!("GASNET_SSH_OUT_DEGREE={degree}");
         for (ranks, shared) in [("4", [1; 4]), ("8", [2; 4])] {
             let words = ["-n", ranks, "--hosts", LIST, program, "run"];
@@ -44,11 +53,7 @@ fn ranks_of_four_hosts_are_one_world() {
         (&["die"], 137, "SIGKILL"),
     ] {
         let words_of_job = [&["-n", "4", "--hosts", LIST, program][..], args].concat();
-        let outcome = bed.run(&[], &words_of_job);
-        if let Some(fault) = outcome.fault(code) {
-            panic!("{args:?}: {fault}\n{}", outcome.err());
-        }
-        assert!(outcome.err().contains(words), "{}", outcome.err());
+        says(&bed.run(&[], &words_of_job), code, &[words]);
     }
     // The last rank, on a host of its own, is no MPI program.
     let mixed = ["-n", "3", "--hosts", LIST, program, "run", ":", "-n", "1", "true"];
@@ -67,11 +72,7 @@ fn ranks_of_open_mpi_on_four_hosts_are_one_world() {
     }
     for (args, code) in [(&["abort", "6"][..], 6), (&["exit", "5"], 5), (&["die"], 137)] {
         let words = [&["-n", "4", "--hosts", LIST, program][..], args].concat();
-        let outcome = bed.run(&[], &words);
-        if let Some(fault) = outcome.fault(code) {
-            panic!("{args:?}: {fault}\n{}", outcome.err());
-        }
-        assert!(outcome.err().contains("rank 1 of 4"), "{}", outcome.err());
+        says(&bed.run(&[], &words), code, &["rank 1 of 4"]);
     }
 }
 
@@ -86,9 +87,7 @@ fn gasnet_and_mpi_work_together_on_four_hosts() {
     let Some(bed) = Bed::up(test, HOSTS) else { return };
     let program = made("hybrid", "mpicc.openmpi", &library);
     let outcome = bed.run(&[], &["-n", "8", "--hosts", LIST, &program]);
-    if let Some(fault) = outcome.fault(0) {
-        panic!("{fault}\n{}", outcome.err());
-    }
+    says(&outcome, 0, &[]);
     assert!(outcome.out().contains("PASS 8\n"), "{}", outcome.out());
 }
 
@@ -142,13 +141,8 @@ fn the_library_of_open_mpi_is_sent_to_hosts_that_lack_it() {
     for host in ["n1", "n2", "n3", "n4"] {
         bed.shell(host, &format!("mkdir -m 755 /tmp/only && cp {} /tmp/only/", launcher.display()));
     }
-    let outcome = job(&["--stage", "never"]);
-    if let Some(fault) = outcome.fault(125) {
-        panic!("{fault}\n{}", outcome.err());
-    }
-    for part in ["4 of 4 hosts", "cannot serve ranks of Open MPI", "libgasnetrun_ibv_pmi.so"] {
-        assert!(outcome.err().contains(part), "{part} in {}", outcome.err());
-    }
+    let parts = ["4 of 4 hosts", "cannot serve ranks of Open MPI", "libgasnetrun_ibv_pmi.so"];
+    says(&job(&["--stage", "never"]), 125, &parts);
     let found = bed.run(&[], &["doctor", "--stage", "never", "--hosts", LIST]);
     assert!(
         found.out().contains("4 of 4 hosts (n1 n2 n3 n4): no PMI for Open MPI 2 to 4"),
@@ -167,17 +161,10 @@ fn gasnet_and_mpich_work_together_on_four_hosts() {
     let Some(library) = gasnet(test) else { return };
     let Some(bed) = Bed::up(test, HOSTS) else { return };
     let program = made("hybrid", "mpicc.mpich", &library);
-    for ranks in ["4", "8"] {
-        let outcome = bed.run(&[], &["--timeout", "30", "-n", ranks, "--hosts", LIST, &program]);
-        let hung = outcome.code() == 124 && outcome.out().contains("PASS ");
-        if hung {
-            let why =
-                format!("MPICH hangs in MPI_Finalize after the program's end ({ranks} ranks)");
-            testkit::report::show(&why);
-        }
-        if let Some(fault) = outcome.fault(if hung { 124 } else { 0 }) {
-            panic!("{fault}\n{}\n{}", outcome.out(), outcome.err());
-        }
+    for ranks in [4, 8] {
+        let words = ["--timeout", "30", "-n", &ranks.to_string(), "--hosts", LIST, &program];
+        let outcome = bed.run(&[], &words);
+        says(&outcome, code_of_mpich(&outcome, ranks), &[]);
         assert!(outcome.out().contains(&format!("PASS {ranks}\n")), "{}", outcome.out());
     }
 }

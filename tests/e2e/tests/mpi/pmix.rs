@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use testkit::process::{Process, send};
-use testkit::{Bed, Running, all_requested, launcher, skip};
+use testkit::{Bed, Running, launcher, skip};
 
+use crate::hosts::{HOSTS, LIST, degrees};
 use crate::programs::{BOUND, installed, made, mpi_program, passes};
 use crate::{are_one_job, end_as_rank_1_does, job, says};
 
-const HOSTS: &str = "n1 n2 n3 n4";
-const LIST: &str = "n1,n2,n3,n4";
 /// Where Debian has libpmix.
 const PLACES: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/pmix2", "/usr/lib/aarch64-linux-gnu/pmix2"];
 
@@ -271,8 +270,7 @@ fn programs_of_pmix_are_one_job_on_four_hosts() {
     let Some(program) = client(test) else { return };
     let Some(bed) = Bed::up(test, HOSTS) else { return };
     let program = program.as_str();
-    let degrees = if all_requested() { &["1", "2", "32"][..] } else { &["2"] };
-    for degree in degrees {
+    for degree in degrees() {
         let degree = format!("GASNET_SSH_OUT_DEGREE={degree}");
         for (what, ranks, shared) in
             [("run", "4", [1; 4]), ("run", "8", [2; 4]), ("direct", "8", [2; 4])]
