@@ -48,7 +48,7 @@ fn live(started: Instant) -> ExitCode {
         return ExitCode::from(supervisor::watch::stacks::main(&words[2..]));
     }
     if first == supervisor::pmix_helper::WORD {
-        return ExitCode::from(supervisor::pmix_helper::main());
+        supervisor::pmix_helper::main();
     }
     let result = if first == doctor::WORD {
         doctor::main(&words[2..])

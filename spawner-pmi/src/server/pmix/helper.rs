@@ -20,21 +20,23 @@ use super::library::Server;
 /// First word of the command line by which the launcher's program becomes the helper.
 pub const WORD: &str = "--pmix-helper";
 
-/// Life of the helper, whose standard input is the socket to the agent; its exit code.
-#[must_use]
-pub fn main() -> u8 {
+/// Life of the helper, whose standard input is the socket to the agent.
+pub fn main() -> ! {
     // As lists of processes show it; what is executed has no name of its own.
     let _ = nix::sys::prctl::set_name(c"gasnetrun_pmix");
     // Until now the agent's death has killed us; from now on it wakes us, even if we are stopped, and
     // the socket tells.
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGCONT);
-    match work() {
+    let directory = Directory::default();
+    let code = match work(&directory) {
         Ok(()) => 0,
         Err(error) => {
             settings::say!(ERROR, settings::log::LAUNCHER, "PMIx server: {error}");
             1
         }
-    }
+    };
+    // The agent removes it, too, but it may be killed before it does.
+    directory.leave(code)
 }
 
 /// The socket, for all threads.
@@ -62,9 +64,9 @@ impl Directory {
         Ok(())
     }
 
-    /// Ends this process, whose agent was killed; before, it removes the directory, in which libpmix
-    /// may still make files.
-    fn leave(&self) -> ! {
+    /// Ends this process with `code`; before, it removes the directory, in which libpmix may still make
+    /// files. Whoever comes second waits for the first.
+    fn leave(&self, code: u8) -> ! {
         let seconds = u32::try_from(PMIX_LEAVE.limit.as_secs()).unwrap_or(u32::MAX);
         // Its signal ends us, whatever we do.
         nix::unistd::alarm::set(seconds);
@@ -75,7 +77,7 @@ impl Directory {
                 std::thread::sleep(CLEANUP_SLICE.limit);
             }
         }
-        bootstrap::sys::end_process(1)
+        bootstrap::sys::end_process(code.into())
     }
 }
 
@@ -84,16 +86,15 @@ fn mourn(socket: &UnixStream, directory: &Directory) {
     loop {
         let mut agent = [PollFd::new(socket.as_fd(), PollFlags::empty())];
         match poll(&mut agent, PollTimeout::NONE) {
-            Ok(_) => directory.leave(),
+            Ok(_) => directory.leave(1),
             Err(nix::Error::EINTR) => {}
             Err(_) => return,
         }
     }
 }
 
-fn work() -> std::io::Result<()> {
+fn work(directory: &Directory) -> std::io::Result<()> {
     let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    let directory = Directory::default();
     let (watched, removed) = (socket.try_clone()?, directory.clone());
     std::thread::spawn(move || mourn(&watched, &removed));
     let agent = Agent(Arc::new(Mutex::new(socket.try_clone()?)));
@@ -102,7 +103,7 @@ fn work() -> std::io::Result<()> {
     loop {
         while let Some(frame) = frames.take().map_err(std::io::Error::other)? {
             match (frame, &server) {
-                (ToHelper::Setup(setup), None) => server = begin(&setup, &agent, &directory),
+                (ToHelper::Setup(setup), None) => server = begin(&setup, &agent, directory),
                 (frame, Some(server)) => act(server, &agent, frame),
                 (_, None) => {}
             }
@@ -111,6 +112,8 @@ fn work() -> std::io::Result<()> {
             Ok(0) => break,
             Ok(count) => frames.push(&buffer[..count]),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            // The agent was killed before it had read all that we said.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => directory.leave(1),
             Err(error) => return Err(error),
         }
     }
