@@ -5,7 +5,8 @@
 //! * [`Machine`] (`machine`): the agent's part, pure: fences of any set of ranks and requests for what
 //!   one rank has put, carried over the tree of agents; who has begun and who has ended.
 //! * `members`: sets of ranks. `frames`: what agent and helper say to each other.
-//! * [`helper`]: the helper process. `library`: the calls of libpmix, `infos`: values for them.
+//! * [`helper`]: the helper process. `library`: the calls of libpmix, `infos`: values for them. [`session`]:
+//!   the directory of its files.
 
 mod frames;
 pub mod helper;
@@ -13,6 +14,7 @@ mod infos;
 mod library;
 mod machine;
 mod members;
+pub mod session;
 #[cfg(test)]
 mod tests;
 
