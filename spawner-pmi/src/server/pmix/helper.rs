@@ -176,7 +176,7 @@ fn start(setup: &Setup, agent: Agent) -> Result<(Server, Variables), String> {
     let send = Box::new(move |said: &FromHelper| agent.send(said));
     let server = Server::start(&setup.job, size, infos, send)?;
     let ranks = setup.ranks_of(setup.host);
-    server.register_job(ranks.len(), job(setup, &names, &server)?)?;
+    server.register_job(&ranks, job(setup, &names, &server)?)?;
     let variables = ranks.iter().map(|rank| server.register_rank(*rank));
     let variables = variables.collect::<Result<Vec<_>, _>>()?;
     Ok((server, variables))

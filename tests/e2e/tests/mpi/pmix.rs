@@ -101,6 +101,29 @@ fn jobs_of_pmix_end_with_the_code_and_the_cause_of_the_first() {
     nothing_new(&before);
 }
 
+/// libpmix joins what ranks of a host do, and waits for one that has finalized like for any other.
+#[test]
+fn a_rank_that_has_finalized_is_named_when_others_wait_for_it() {
+    let Some(program) = client("a rank that finalizes PMIx before the others") else { return };
+    let before = sessions();
+    for what in ["vain", "linger"] {
+        let outcome = job(&["-n", "3"], &program, &[what]).run();
+        let words =
+            "waits in a barrier of all ranks (as in MPI_Init), but rank 1 has ended or finalized";
+        says(&outcome, 125, &[words]);
+    }
+    // libpmix itself ends a fence of one host in which the others are already.
+    let outcome = job(&["-n", "3"], &program, &["early"]).run();
+    assert_ne!(outcome.code(), 0, "{}", outcome.err());
+    // Who begins anew is no such rank.
+    let folder = tempfile::tempdir().unwrap();
+    let sign = folder.path().join("sign").display().to_string();
+    let outcome = job(&["-n", "3"], &program, &["again", &sign]).run();
+    says(&outcome, 0, &[]);
+    assert_eq!(outcome.out(), "PASS 3\n");
+    nothing_new(&before);
+}
+
 /// The helper process of a job on this host.
 #[track_caller]
 fn helper_of(running: &Running) -> i32 {
