@@ -16,9 +16,11 @@ use nix::unistd::{ForkResult, getpid};
 use serde::{Deserialize, Serialize};
 use settings::deadlines::agent::{AFTER_LOSS, AGENT_EXIT, CLEANUP_SLICE, SIGNAL_REPEAT, STUCK};
 
+use spawner_pmi::server::pmix::session;
+
 use crate::agent::record::Asked;
 use crate::agent::sys::{self, Reaped};
-use crate::agent::{machine, pmix, processes, record};
+use crate::agent::{machine, processes, record};
 pub use crate::event_loop::OsError;
 use crate::event_loop::{self, Poller, Ready, Role, Sender, Signals, Token, cannot, ms};
 use crate::plan::{JobPlan, Pmi, Program, StdinTo};
@@ -320,7 +322,7 @@ impl<'a> Launcher<'a> {
         // A supervisor that was killed leaves its socket.
         watch::place::forget(&self.plan.job_id);
         if self.plan.pmi == Pmi::Pmix {
-            pmix::forget(&self.plan.job_id);
+            session::forget(&self.plan.job_id);
         }
         let done = self.poller.started.elapsed().as_secs_f64();
         let killed = u32::try_from(self.killed.len()).unwrap_or(u32::MAX);

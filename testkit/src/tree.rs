@@ -317,7 +317,12 @@ impl Tree {
             other => panic!("{} was not started: {other:?}", self.program.display()),
         };
         let name = format!("{} {:?}", self.program.display(), self.args);
-        Running { pid, warden, words, stdin, stdout, stderr, name, deadline: self.deadline }
+        let _told = Told {
+            name: name.clone(),
+            words: words.get_ref().try_clone().ok(),
+            stderr: Arc::clone(&stderr.0),
+        };
+        Running { _told, pid, warden, words, stdin, stdout, stderr, name, deadline: self.deadline }
     }
 }
 
@@ -348,6 +353,8 @@ fn next_word(words: &mut BufReader<UnixStream>) -> Option<Word> {
 /// A command that runs.
 #[derive(Debug)]
 pub struct Running {
+    // Dropped before what ends the command.
+    _told: Told,
     pid: i32,
     warden: Child,
     words: BufReader<UnixStream>,
@@ -356,6 +363,35 @@ pub struct Running {
     stderr: (Stream, JoinHandle<()>),
     name: String,
     deadline: (String, Duration),
+}
+
+/// What a command has done, for a test that fails while it runs.
+#[derive(Debug)]
+struct Told {
+    name: String,
+    words: Option<UnixStream>,
+    stderr: Stream,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let ended = self.words.take().and_then(|words| {
+            words.set_nonblocking(true).ok()?;
+            next_word(&mut BufReader::new(words))
+        });
+        let state = match ended {
+            Some(Word::Ended { end, nanos, .. }) => {
+                format!("had ended after {:?} with {end:?}", Duration::from_nanos(nanos))
+            }
+            _ => "was running".to_owned(),
+        };
+        let stderr = self.stderr.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&stderr.kept);
+        eprintln!("{} {state}\n--- its stderr\n{text}", self.name);
+    }
 }
 
 impl Running {

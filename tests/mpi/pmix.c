@@ -1,4 +1,4 @@
-/* A program that speaks PMIx itself. Usage: pmix WHAT [NUMBER]
+/* A program that speaks PMIx itself. Usage: pmix WHAT [NUMBER or FILE]
  *   run        puts keys, a fence that collects them, keys of all ranks, what is known of the job
  *   direct     the same keys after a fence that collects nothing
  *   some       fences of ranks with even and with odd numbers
@@ -7,6 +7,9 @@
  *   quit N     rank 1 exits with N without PMIx_Finalize while the others sleep
  *   die        rank 1 is killed while the others sleep
  *   vain       rank 1 finalizes and ends, the others enter a fence of all ranks a little later
+ *   linger     rank 1 finalizes and sleeps, the others enter a fence of all ranks a little later
+ *   early      the others are in a fence of all ranks when rank 1 finalizes and sleeps
+ *   again FILE rank 1 finalizes, begins anew and makes the file before a fence of all ranks, then all begin anew
  *   refused    what is not served says so
  *   sleep      sleeps until the end of the job */
 #include <pmix.h>
@@ -136,6 +139,31 @@ static void some(void) {
     free(procs);
 }
 
+static void begin(void) {
+    pmix_status_t code = PMIx_Init(&self, NULL, 0);
+    if (code != PMIX_SUCCESS) {
+        fprintf(stderr, "PMIx_Init: %s\n", PMIx_Error_string(code));
+        exit(98);
+    }
+}
+
+/* The others wait for a file that rank 1 makes once it has begun anew. */
+static void again(const char *sign) {
+    all(false);
+    if (self.rank == 1) {
+        PMIx_Finalize(NULL, 0);
+        begin();
+        fclose(fopen(sign, "w"));
+    } else {
+        while (access(sign, F_OK)) usleep(10000);
+    }
+    all(false);
+    PMIx_Finalize(NULL, 0);
+    sleep(1);
+    begin();
+    all(false);
+}
+
 static void refused(void) {
     pmix_info_t info;
     PMIX_INFO_LOAD(&info, "test.published", "x", PMIX_STRING);
@@ -153,11 +181,7 @@ static void refused(void) {
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "run";
     int code = 0, given = argc > 2 ? atoi(argv[2]) : 0;
-    pmix_status_t begun = PMIx_Init(&self, NULL, 0);
-    if (begun != PMIX_SUCCESS) {
-        fprintf(stderr, "PMIx_Init: %s\n", PMIx_Error_string(begun));
-        return 98;
-    }
+    begin();
     size = number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE);
     if (!strcmp(what, "run") || !strcmp(what, "direct")) {
         job();
@@ -167,6 +191,9 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "some")) {
         some();
         all(false);
+        if (self.rank == 0) printf("PASS %u\n", size);
+    } else if (!strcmp(what, "again")) {
+        again(argv[2]);
         if (self.rank == 0) printf("PASS %u\n", size);
     } else if (!strcmp(what, "refused")) {
         if (self.rank == 0) refused();
@@ -178,10 +205,15 @@ int main(int argc, char **argv) {
         for (;;) pause();
     } else {
         all(false);
+        bool ends = !strcmp(what, "vain"), lingers = !strcmp(what, "linger"), early = !strcmp(what, "early");
         if (self.rank != 1) {
-            if (strcmp(what, "vain")) sleep(60);
-            sleep(1);
+            if (!ends && !lingers && !early) sleep(60);
+            if (!early) sleep(1);
             all(false);
+        } else if (lingers || early) {
+            if (early) sleep(1);
+            PMIx_Finalize(NULL, 0);
+            sleep(600);
         } else if (!strcmp(what, "abort")) {
             PMIx_Abort(given, "as asked", NULL, 0);
         } else if (!strcmp(what, "quit")) {

@@ -79,23 +79,28 @@ pub(crate) fn talks() -> Vec<(&'static str, Vec<u8>)> {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let variables = vec![vec![pair("PMIX_RANK", "0"), pair("PMIX_NAMESPACE", "job.1")], Vec::new()];
     let (all, some) = (Members::all(SIZE), Members::of(vec![1, 3, 4]));
+    let fence = |number, members, data, absent: &[u32]| {
+        let absent = absent.to_vec();
+        Fence { number, members, data, absent }
+    };
     let job = [
         Ready(variables),
         Init { rank: 0 },
         Init { rank: 1 },
-        Fence { number: 1, members: all.clone(), data: data(1, 40) },
+        fence(1, all.clone(), data(1, 40), &[]),
         Here,
         Want { number: 2, rank: 4 },
         Answer { number: 1, status: 0, data: data(2, 9) },
-        Fence { number: 3, members: some, data: data(3, 0) },
-        Finalize { rank: 0 },
-        Finalize { rank: 1 },
+        fence(3, some, data(3, 0), &[]),
+        Finalize { rank: 0, open: true },
+        Finalize { rank: 0, open: false },
+        Finalize { rank: 1, open: false },
     ];
     let vain = [
         Init { rank: 0 },
         Init { rank: 1 },
-        Finalize { rank: 1 },
-        Fence { number: 1, members: all, data: data(0, 0) },
+        Finalize { rank: 1, open: false },
+        fence(1, all, data(0, 0), &[1]),
     ];
     let ends = [Init { rank: 0 }, Abort { rank: 0, status: -6 }, Abort { rank: 9, status: 1 }];
     let failed = [Failed("libpmix cannot start: no memory (status -32)".to_owned())];

@@ -7,16 +7,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 use bootstrap::collective::Branch;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, shutdown, socketpair,
 };
-use nix::unistd::geteuid;
 use settings::deadlines::agent::{PMIX_ANSWER, PMIX_START};
 use spawner_pmi::server::pmix::{
-    Action, Frames, FromHelper, Machine, Place, Setup, ToHelper, encode, helper,
+    Action, Frames, FromHelper, Machine, Place, Setup, ToHelper, encode, helper, session,
 };
 
 use super::answers::{Answers, Look};
@@ -70,21 +68,6 @@ pub(crate) struct Pmix {
     buffer: Vec<u8>,
     /// Why the helper is lost, until somebody takes that.
     pub(super) lost: Option<String>,
-}
-
-/// The directory in which libpmix and its clients keep files of a job on this host.
-fn directory(session: &str) -> PathBuf {
-    let temporary = settings::variable("TMPDIR").map(PathBuf::from);
-    let temporary = temporary.filter(|path| path.is_absolute()).unwrap_or_else(|| "/tmp".into());
-    temporary.join(format!("gasnetrun-{}-pmix.{session}", geteuid().as_raw()))
-}
-
-/// Removes that directory, if it is there.
-pub(crate) fn forget(session: &str) {
-    let path = directory(session);
-    if path.symlink_metadata().is_ok() {
-        let _ = std::fs::remove_dir_all(path);
-    }
 }
 
 fn place(share: &HostRanks, branches: &[Branch], parent: bool) -> Place {
@@ -144,8 +127,8 @@ impl Pmix {
     }
 
     fn try_start(&mut self, plan: &JobPlan, share: &HostRanks) -> io::Result<()> {
-        let session = if plan.session.is_empty() { &plan.job_id } else { &plan.session };
-        let path = directory(session);
+        let name = if plan.session.is_empty() { &plan.job_id } else { &plan.session };
+        let path = session::directory(name);
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
         let empty = File::options().read(true).write(true).open("/dev/null")?;
@@ -168,7 +151,7 @@ impl Pmix {
             out: Outbox::default(),
             answers: Answers::new(self.poller.now()),
             closing: false,
-            session: session.clone(),
+            session: name.clone(),
         });
         let here = std::slice::from_ref(&plan.host);
         let hosts = if plan.host_names.is_empty() { here } else { &plan.host_names };
@@ -291,7 +274,7 @@ impl Pmix {
         self.read();
         self.gone("it has ended");
         if let Some(helper) = self.helper.take() {
-            forget(&helper.session);
+            session::forget(&helper.session);
         }
         true
     }

@@ -16,6 +16,7 @@ use spawner_ssh::builtin;
 use spawner_ssh::command::{self, has_short_way, remote_command, script_input, stage_input};
 use spawner_ssh::{Ssh, StageMode};
 
+use super::late::Late;
 use super::process;
 use super::state::{CpuQuestion, Link, Phase, TURN};
 use crate::agent::sys::{self, Reaped};
@@ -68,6 +69,7 @@ pub(crate) struct Links {
     pub(crate) cpu_question: Option<CpuQuestion>,
     /// Links that do not have the last piece of input yet, and whether anybody reads more.
     pub(crate) input: Option<(HashSet<usize>, bool)>,
+    late: Late,
 }
 
 impl Links {
@@ -88,6 +90,7 @@ impl Links {
             orphans: 0,
             cpu_question: None,
             input: None,
+            late: Late::default(),
         }
     }
 
@@ -377,6 +380,9 @@ impl Links {
     /// Everything that is due. To be called after what was ready has been served.
     pub(crate) fn step(&mut self) {
         let now = self.poller.now();
+        for link in &mut self.links {
+            link.heard = self.late.forgive(link.heard, now);
+        }
         let mut logins =
             self.links.iter().filter(|link| matches!(link.phase, Phase::Silent { .. })).count();
         let mut due = Vec::new();
@@ -394,6 +400,8 @@ impl Links {
         if !due.is_empty() {
             self.start(&due);
         }
+        let open = self.links.iter().filter(|link| link.phase == Phase::Open);
+        self.late.plan(open.map(Link::next_look).min(), self.poller.now());
     }
 
     /// Starts the processes of links, or clients of our own.
@@ -511,11 +519,7 @@ impl Links {
             _ if link.ended.is_some() => Some(0),
             _ if link.eof.is_some() => link.eof.map(|at| at.saturating_add(LAST_WORDS.ms())),
             Phase::Silent { since } => Some(since.saturating_add(CONNECT.ms())),
-            Phase::Open => {
-                let lost = link.heard.saturating_add(CHILD_SILENT.ms());
-                let ping = link.said.saturating_add(HEARTBEAT.ms());
-                Some(if link.to.is_some() { lost.min(ping) } else { lost })
-            }
+            Phase::Open => Some(link.next_look()),
         });
         each.min()
     }

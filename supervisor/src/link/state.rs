@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
+use settings::deadlines::tree::{CHILD_SILENT, HEARTBEAT};
 use spawner_ssh::builtin::{self, Session};
 
 use super::process::Started;
@@ -93,6 +94,13 @@ impl Link {
 
     pub(super) fn is_here(&self) -> bool {
         self.hosts.first().is_some_and(|(_, host)| host.here)
+    }
+
+    /// When an open link is to be looked at although nothing comes.
+    pub(super) fn next_look(&self) -> u64 {
+        let lost = self.heard.saturating_add(CHILD_SILENT.ms());
+        let ping = self.said.saturating_add(HEARTBEAT.ms());
+        if self.to.is_some() { lost.min(ping) } else { lost }
     }
 
     /// Takes over a process that was just started.

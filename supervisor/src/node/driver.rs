@@ -389,11 +389,10 @@ impl Driver<'_> {
 
     fn step_parent(&mut self) {
         if !self.parent.gone {
-            let now = self.now();
-            if now >= self.parent.heard.saturating_add(PARENT_SILENT.ms()) {
+            if self.parent.is_silent() {
                 let seconds = PARENT_SILENT.limit.as_secs();
                 self.orphaned(&format!("nothing was heard from it for {seconds} s"));
-            } else if now >= self.parent.ping_due() {
+            } else if self.now() >= self.parent.ping_due() {
                 self.parent.send(&Up::Ping);
             }
         }
@@ -477,9 +476,7 @@ impl Role for Driver<'_> {
             let silent = self.parent.heard.saturating_add(PARENT_SILENT.ms());
             return Some(if self.parent.is_written() { until } else { silent });
         }
-        let parent = (!self.parent.gone).then(|| {
-            self.parent.heard.saturating_add(PARENT_SILENT.ms()).min(self.parent.ping_due())
-        });
+        let parent = (!self.parent.gone).then(|| self.parent.next_look());
         let finish = self.finishing.as_ref().filter(|_| !self.ranks.capture.is_over());
         let finish = finish.map(|draining| draining.give_up);
         let held = self.held.map(|at| at.saturating_add(HOLD.ms()));

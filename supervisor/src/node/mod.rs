@@ -32,10 +32,11 @@ use settings::log::LAUNCHER;
 use settings::say;
 
 use crate::agent::machine::CODE_LAUNCH;
+use crate::agent::processes;
 use crate::agent::sys::{self, Reaped};
-use crate::agent::{pmix, processes};
 use crate::report::End;
 use crate::stage;
+use spawner_pmi::server::pmix::session;
 use spawner_ssh::command::{LINES, LINES_WORD};
 use spawner_ssh::marker;
 
@@ -83,7 +84,7 @@ fn start(started: Instant) -> std::io::Result<i32> {
             drop((input, output));
             let code = watch(child.as_raw());
             stage::forget_job(&job);
-            pmix::forget(&job);
+            session::forget(&job);
             Ok(code)
         }
     }

@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use settings::deadlines::tree::HEARTBEAT;
+use settings::deadlines::tree::{HEARTBEAT, PARENT_SILENT};
 
 use crate::event_loop::{Poller, Token};
+use crate::link::Late;
 use crate::tree::frames::{Inbox, Lane, Outbox};
 use crate::tree::message::{Down, Up, decode, encode};
 
@@ -37,6 +38,7 @@ pub(super) struct Parent {
     pub(super) heard: u64,
     said: u64,
     pub(super) gone: bool,
+    late: Late,
 }
 
 impl Parent {
@@ -53,7 +55,23 @@ impl Parent {
             heard: 0,
             said: 0,
             gone: false,
+            late: Late::default(),
         })
+    }
+
+    /// When it is to be looked at although nothing comes.
+    pub(super) fn next_look(&self) -> u64 {
+        self.heard.saturating_add(PARENT_SILENT.ms()).min(self.ping_due())
+    }
+
+    /// Whether it has been silent for too long. To be asked in each turn.
+    pub(super) fn is_silent(&mut self) -> bool {
+        let now = self.poller.now();
+        self.heard = self.late.forgive(self.heard, now);
+        // What is due now, the turn does.
+        let next = self.heard.saturating_add(PARENT_SILENT.ms()).min(now + HEARTBEAT.ms());
+        self.late.plan(Some(next), now);
+        now >= self.heard.saturating_add(PARENT_SILENT.ms())
     }
 
     /// When it must be told that we live.

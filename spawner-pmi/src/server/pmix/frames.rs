@@ -97,6 +97,8 @@ pub enum FromHelper {
     Finalize {
         /// The rank.
         rank: u32,
+        /// Another client speaks for it: it takes part in further fences.
+        open: bool,
     },
     /// It wants the job to end.
     Abort {
@@ -105,7 +107,7 @@ pub enum FromHelper {
         /// With this code.
         status: i32,
     },
-    /// All ranks of this host that belong to these are inside a fence.
+    /// All ranks of this host that belong to these are inside a fence, but for those that have gone.
     Fence {
         /// The helper's number for it.
         number: u32,
@@ -113,6 +115,8 @@ pub enum FromHelper {
         members: Members,
         /// What those of this host have put.
         data: Bytes,
+        /// Ranks of this host that are in no fence: they have finalized or ended.
+        absent: Vec<u32>,
     },
     /// What has a rank of another host put?
     Want {

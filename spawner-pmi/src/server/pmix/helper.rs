@@ -1,10 +1,9 @@
 //! The helper process of an agent, which runs libpmix's server half. It ends with the agent, and then
 //! removes what libpmix has put into the directory of the job: nobody else may be left.
 
-use std::fs::DirBuilder;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +15,7 @@ use settings::deadlines::agent::{CLEANUP_SLICE, PMIX_LEAVE, PMIX_START};
 use super::frames::{Frames, FromHelper, Setup, ToHelper, encode};
 use super::infos::{Infos, kind};
 use super::library::Server;
+use super::session;
 
 /// First word of the command line by which the launcher's program becomes the helper.
 pub const WORD: &str = "--pmix-helper";
@@ -53,14 +53,19 @@ impl Agent {
 
 /// The directory of the job, once it is made.
 #[derive(Clone, Default)]
-struct Directory(Arc<Mutex<Option<PathBuf>>>);
+struct Directory(Arc<Mutex<Option<Made>>>);
+
+struct Made {
+    path: PathBuf,
+    /// Shows others that it is used.
+    _owner: Option<File>,
+}
 
 impl Directory {
     fn make(&self, path: &str) -> Result<(), String> {
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = DirBuilder::new().mode(0o700).create(path);
-        made.map_err(|error| format!("{path}: {error}"))?;
-        *place = Some(path.into());
+        let owner = session::make(path.as_ref()).map_err(|error| format!("{path}: {error}"))?;
+        *place = Some(Made { path: path.into(), _owner: owner });
         Ok(())
     }
 
@@ -72,8 +77,8 @@ impl Directory {
         nix::unistd::alarm::set(seconds);
         // Held until the end: none is made any more.
         let place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(path) = place.as_ref() {
-            while std::fs::remove_dir_all(path).is_err() && path.symlink_metadata().is_ok() {
+        if let Some(Made { path, .. }) = place.as_ref() {
+            while session::remove(path).is_err() && path.symlink_metadata().is_ok() {
                 std::thread::sleep(CLEANUP_SLICE.limit);
             }
         }
@@ -119,7 +124,7 @@ fn work(directory: &Directory) -> std::io::Result<()> {
     }
     if let Some(server) = server {
         // What libpmix has to say of clients that were killed helps nobody.
-        let empty = std::fs::File::options().write(true).open("/dev/null")?;
+        let empty = File::options().write(true).open("/dev/null")?;
         nix::unistd::dup2_stderr(&empty)?;
         server.finish();
     }
@@ -142,6 +147,9 @@ fn begin(setup: &Setup, agent: &Agent, directory: &Directory) -> Option<Server> 
     match started {
         Ok((server, variables)) => {
             agent.send(&FromHelper::Ready(variables));
+            let own = PathBuf::from(&setup.directory);
+            // It may take a while where a directory has many entries.
+            std::thread::spawn(move || session::tidy(&own));
             Some(server)
         }
         Err(problem) => {
@@ -168,7 +176,7 @@ fn start(setup: &Setup, agent: Agent) -> Result<(Server, Variables), String> {
     let send = Box::new(move |said: &FromHelper| agent.send(said));
     let server = Server::start(&setup.job, size, infos, send)?;
     let ranks = setup.ranks_of(setup.host);
-    server.register_job(ranks.len(), job(setup, &names, &server)?)?;
+    server.register_job(&ranks, job(setup, &names, &server)?)?;
     let variables = ranks.iter().map(|rank| server.register_rank(*rank));
     let variables = variables.collect::<Result<Vec<_>, _>>()?;
     Ok((server, variables))

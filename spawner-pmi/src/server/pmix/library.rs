@@ -10,7 +10,8 @@ use bootstrap::collective::Bytes;
 use settings::deadlines::agent::PMIX_CALL;
 
 use super::frames::FromHelper;
-use super::infos::{Info, Infos, terminated};
+use super::infos::{Info, Infos, kind, terminated};
+use super::locals::Locals;
 use super::members::Members;
 use crate::shared_library::Library;
 
@@ -135,6 +136,11 @@ struct Shared {
     size: u32,
     waiting: Mutex<(u32, HashMap<u32, Waiting>)>,
     send: Box<dyn Fn(&FromHelper) + Send + Sync>,
+    calls: Calls,
+    /// Ranks of this host; none before they are registered, and once libpmix is about to end.
+    locals: Mutex<Option<Locals>>,
+    /// That a registration has a number of ranks and nothing else.
+    no_data: &'static [Info],
 }
 
 static SHARED: OnceLock<Shared> = OnceLock::new();
@@ -150,6 +156,26 @@ impl Shared {
         let number = waiting.0;
         waiting.1.insert(number, Waiting(function, argument.expose_provenance()));
         number
+    }
+
+    /// A rank of this host comes or goes: libpmix is told for how many it has to wait. The lock is kept,
+    /// because libpmix must not end meanwhile.
+    fn change<T>(&self, how: impl FnOnce(&mut Locals) -> T) -> Option<T> {
+        let mut locals = locked(&self.locals);
+        let locals = locals.as_mut()?;
+        let answer = how(locals);
+        if let Some(count) = locals.news() {
+            let count = c_int::try_from(count).unwrap_or(c_int::MAX);
+            let space: [u8; 256] = terminated(&self.job);
+            let (list, length) = (self.no_data.as_ptr().cast_mut(), self.no_data.len());
+            let none = std::ptr::null_mut();
+            // SAFETY: a text with a zero at its end, of which libpmix makes a copy; infos that it only
+            // reads, and that live for ever. With a function to call it does not wait.
+            unsafe {
+                (self.calls.register_nspace)(space.as_ptr(), count, list, length, ignored, none)
+            };
+        }
+        Some(answer)
     }
 
     /// Number of a rank of this job, or the wildcard.
@@ -170,12 +196,12 @@ impl Shared {
 }
 
 /// What a rank did; done within the call.
-fn told(proc: *const Proc, event: impl FnOnce(u32) -> FromHelper) -> c_int {
+fn told(proc: *const Proc, event: impl FnOnce(&Shared, u32) -> FromHelper) -> c_int {
     // SAFETY: libpmix passes the process that the call is about, alive during it, or null.
     let proc = unsafe { proc.as_ref() };
     let rank = SHARED.get().zip(proc).and_then(|(shared, proc)| shared.rank(proc));
     if let (Some(shared), Some(rank)) = (SHARED.get(), rank) {
-        (shared.send)(&event(rank));
+        (shared.send)(&event(shared, rank));
     }
     SUCCEEDED
 }
@@ -186,7 +212,10 @@ unsafe extern "C" fn connected(
     _: Option<Done>,
     _: *mut c_void,
 ) -> c_int {
-    told(proc, |rank| FromHelper::Init { rank })
+    told(proc, |shared, rank| {
+        shared.change(|locals| locals.connected(rank));
+        FromHelper::Init { rank }
+    })
 }
 
 unsafe extern "C" fn finalized(
@@ -195,7 +224,13 @@ unsafe extern "C" fn finalized(
     _: Option<Done>,
     _: *mut c_void,
 ) -> c_int {
-    told(proc, |rank| FromHelper::Finalize { rank })
+    told(proc, |shared, rank| {
+        let open = shared.change(|locals| {
+            locals.finalized(rank);
+            locals.is_open(rank)
+        });
+        FromHelper::Finalize { rank, open: open.unwrap_or(false) }
+    })
 }
 
 /// Whichever processes are to end: a job ends as a whole.
@@ -209,7 +244,7 @@ unsafe extern "C" fn abort(
     _: Option<Done>,
     _: *mut c_void,
 ) -> c_int {
-    told(proc, |rank| FromHelper::Abort { rank, status })
+    told(proc, |_, rank| FromHelper::Abort { rank, status })
 }
 
 /// A copy of bytes; none where they are nowhere.
@@ -224,8 +259,8 @@ unsafe fn copied(data: *const c_char, length: usize) -> Bytes {
     Bytes::from(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec())
 }
 
-/// All ranks of this host that belong to a fence are inside. What it has collected stays with libpmix's
-/// allocator: no generation says that it is ours to free, and fences are few.
+/// All ranks of this host that belong to a fence, and for which it waits, are inside. What it has collected
+/// stays with libpmix's allocator: no generation says that it is ours to free, and fences are few.
 unsafe extern "C" fn fence_nb(
     procs: *const Proc,
     count: usize,
@@ -247,7 +282,8 @@ unsafe extern "C" fn fence_nb(
     // SAFETY: so many bytes, alive during the call.
     let data = unsafe { copied(data, length) };
     let number = shared.wait(done, argument);
-    (shared.send)(&FromHelper::Fence { number, members, data });
+    let absent = locked(&shared.locals).as_ref().map(Locals::absent).unwrap_or_default();
+    (shared.send)(&FromHelper::Fence { number, members, data, absent });
     SUCCESS
 }
 
@@ -328,8 +364,17 @@ impl Server {
         send: Box<dyn Fn(&FromHelper) + Send + Sync>,
     ) -> Result<Self, String> {
         let (calls, _) = Calls::load()?;
-        let waiting = Mutex::default();
-        SHARED.get_or_init(|| Shared { job: job.to_owned(), size, waiting, send });
+        let mut nothing = Infos::default();
+        nothing.number("pmix.reg.nodata", kind::BOOL, 1);
+        SHARED.get_or_init(|| Shared {
+            job: job.to_owned(),
+            size,
+            waiting: Mutex::default(),
+            send,
+            calls,
+            locals: Mutex::default(),
+            no_data: nothing.list.leak(),
+        });
         let server = Self { calls, space: terminated(job) };
         let module = Module {
             client_connected: connected,
@@ -415,9 +460,12 @@ impl Server {
         Ok(made.to_string_lossy().into_owned())
     }
 
-    /// Makes the job known.
-    pub(super) fn register_job(&self, locals: usize, mut infos: Infos) -> Result<(), String> {
-        let locals = c_int::try_from(locals).unwrap_or(c_int::MAX);
+    /// Makes the job known, with the ranks of this host.
+    pub(super) fn register_job(&self, ranks: &[u32], mut infos: Infos) -> Result<(), String> {
+        if let Some(shared) = SHARED.get() {
+            *locked(&shared.locals) = Some(Locals::new(ranks));
+        }
+        let locals = c_int::try_from(ranks.len()).unwrap_or(c_int::MAX);
         let (list, count) = (infos.list.as_mut_ptr(), infos.list.len());
         self.complete("register the job", infos, |call| {
             // SAFETY: a text with a zero at its end and infos, all of which `complete` keeps until the
@@ -495,10 +543,13 @@ impl Server {
         let proc = self.proc(rank);
         // SAFETY: a process, of which libpmix makes a copy.
         unsafe { (self.calls.deregister_client)(&raw const proc, ignored, std::ptr::null_mut()) };
+        SHARED.get().and_then(|shared| shared.change(|locals| locals.ended(rank)));
     }
 
     /// Orderly end.
     pub(super) fn finish(self) {
+        // Whoever still calls libpmix on its own thread would wait for it, and it for that thread.
+        SHARED.get().and_then(|shared| locked(&shared.locals).take());
         let ended = self.complete("forget the job", (), |call| {
             // SAFETY: a text with a zero at its end, of which libpmix makes a copy.
             unsafe { (self.calls.deregister_nspace)(self.space.as_ptr(), called, call) };

@@ -9,8 +9,8 @@
 //!   that rank's host and the answer back, each along the tree.
 //! * A rank that is *gone* (it has finalized or ended) makes fences that need it impossible. Agents
 //!   tell those above of it, so who joins the parts of a fence knows it: a rank that waits there is
-//!   named, with the one that is gone. A rank that has ended without PMIx, which others speak, is
-//!   named at once: libpmix counts the ranks of a host itself and says nothing of those that wait.
+//!   named, with the one that is gone. Of a fence without ranks of this host that are gone the helper
+//!   tells as well. A rank that has ended without PMIx, which others speak, is named at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -181,13 +181,22 @@ impl Machine {
     pub fn hear_helper(&mut self, said: FromHelper) {
         match said {
             FromHelper::Init { rank } => self.init(Rank(rank)),
-            FromHelper::Finalize { rank } => self.over(Rank(rank), Phase::Finalized),
+            FromHelper::Finalize { rank, open: false } => self.over(Rank(rank), Phase::Finalized),
+            FromHelper::Finalize { rank, open: true } => {
+                if self.local(Rank(rank)).is_some() {
+                    self.tell(Rank(rank), Event::Finalize);
+                }
+            }
             FromHelper::Abort { rank, status } => {
                 if self.local(Rank(rank)).is_some() {
                     self.tell(Rank(rank), Event::Abort(status));
                 }
             }
-            FromHelper::Fence { number, members, data } => self.enter(number, members, &data),
+            FromHelper::Fence { number, members, data, absent } => {
+                if !self.names_absent(&members, &absent) {
+                    self.enter(number, members, &data);
+                }
+            }
             FromHelper::Want { number, rank } => {
                 // Any rank of this host stands for it; there is one, or nobody would ask.
                 let own = self.place.ranks.first().copied().unwrap_or(Rank(0));
@@ -310,6 +319,16 @@ impl Machine {
         self.tell(waiter, Event::Broken(text));
     }
 
+    /// Ranks of this host are inside a fence without others of it, which are gone: it can never end.
+    fn names_absent(&mut self, members: &Members, absent: &[u32]) -> bool {
+        let ranks = self.place.ranks.iter().filter(|rank| members.has(**rank));
+        let (gone, there): (Vec<Rank>, Vec<Rank>) =
+            ranks.partition(|rank| absent.contains(&rank.0));
+        let (Some(gone), Some(waiter)) = (gone.first(), there.first()) else { return false };
+        self.waits_for(*waiter, *gone, members);
+        true
+    }
+
     /// The ranks of this host enter a fence.
     fn enter(&mut self, number: u32, members: Members, data: &Bytes) {
         let own = members.count_in(&self.place.ranks);
@@ -317,12 +336,6 @@ impl Machine {
         if !members.is_valid(self.place.size) || own == 0 || known {
             let done = ToHelper::FenceDone { number, status: BAD_PARAM, data: Bytes::default() };
             return self.actions.push_back(Action::Helper(done));
-        }
-        let ranks = self.place.ranks.iter().filter(|rank| members.has(**rank));
-        let (gone, there): (Vec<Rank>, Vec<Rank>) =
-            ranks.partition(|rank| self.gone.contains(rank));
-        if let (Some(gone), Some(waiter)) = (gone.first(), there.first()) {
-            self.waits_for(*waiter, *gone, &members);
         }
         self.gather(&members).own = Some(number);
         self.add(&members, data);

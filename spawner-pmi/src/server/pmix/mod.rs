@@ -5,14 +5,17 @@
 //! * [`Machine`] (`machine`): the agent's part, pure: fences of any set of ranks and requests for what
 //!   one rank has put, carried over the tree of agents; who has begun and who has ended.
 //! * `members`: sets of ranks. `frames`: what agent and helper say to each other.
-//! * [`helper`]: the helper process. `library`: the calls of libpmix, `infos`: values for them.
+//! * [`helper`]: the helper process. `library`: the calls of libpmix, `infos`: values for them, `locals`:
+//!   for which ranks of this host it waits. [`session`]: the directory of its files.
 
 mod frames;
 pub mod helper;
 mod infos;
 mod library;
+mod locals;
 mod machine;
 mod members;
+pub mod session;
 #[cfg(test)]
 mod tests;
 

@@ -142,7 +142,7 @@ proptest! {
                     }
                     *expected.entry(agent).or_default() += 1;
                     let data = Bytes::from(vec![round, number, u8::try_from(agent).unwrap()]);
-                    tree.says(agent, FromHelper::Fence { number: number.into(), members: members.clone(), data });
+                    tree.says(agent, FromHelper::Fence { number: number.into(), members: members.clone(), data, absent: Vec::new() });
                     // Some of it goes on before the next one enters.
                     for choice in order.iter().take(usize::from(number) + 1) {
                         tree.deliver(*choice);
@@ -205,13 +205,13 @@ proptest! {
             tree.says(host_of[rank as usize], FromHelper::Init { rank });
         }
         let leave = |tree: &mut Tree| {
-            tree.says(host_of[gone], FromHelper::Finalize { rank: u32::try_from(gone).unwrap() });
+            tree.says(host_of[gone], FromHelper::Finalize { rank: u32::try_from(gone).unwrap(), open: false });
         };
         if first { leave(&mut tree) }
         for agent in 1..=choices.len() {
             if agent != host_of[gone] && host_of.contains(&agent) {
                 let (members, data) = (Members::all(size), Bytes::default());
-                tree.says(agent, FromHelper::Fence { number: 1, members, data });
+                tree.says(agent, FromHelper::Fence { number: 1, members, data, absent: Vec::new() });
             }
         }
         if !first { leave(&mut tree) }
@@ -239,11 +239,11 @@ proptest! {
             };
             let frame = match what % 6 {
                 0 => FromHelper::Init { rank: a % 6 },
-                1 => FromHelper::Finalize { rank: a % 6 },
+                1 => FromHelper::Finalize { rank: a % 6, open: b % 2 == 0 },
                 2 => FromHelper::Want { number: a, rank: b },
                 3 => FromHelper::Answer { number: a % 4, status: 0, data },
                 4 => FromHelper::Abort { rank: a, status: 1 },
-                _ => FromHelper::Fence { number: a, members, data },
+                _ => FromHelper::Fence { number: a, members, data, absent: vec![b % 6] },
             };
             match what / 64 {
                 0 => drop(machine.hear_child(a as usize % 3, message)),
@@ -299,6 +299,52 @@ fn a_rank_that_ends_without_pmix_is_named_once_others_speak_it() {
         }
         assert_eq!(broken(&tree), [1], "{ended_first}");
     }
+}
+
+/// The helper tells of a fence without a rank of the host that has finalized: it never ends.
+#[test]
+fn a_fence_without_a_rank_of_the_host_names_it() {
+    let mut tree = Tree::new(&[0], vec![1, 1, 1]);
+    for rank in 0..3 {
+        tree.says(1, FromHelper::Init { rank });
+    }
+    let fence = |number, members, absent| {
+        let data = Bytes::default();
+        FromHelper::Fence { number, members, data, absent }
+    };
+    tree.says(1, FromHelper::Finalize { rank: 1, open: false });
+    tree.told.clear();
+    // Rank 1 is none of it.
+    tree.says(1, fence(1, Members::of(vec![0, 2]), vec![1]));
+    assert_eq!(tree.helpers.remove(&1).map(|frames| frames.len()), Some(1));
+    assert_eq!(tree.told, []);
+    tree.says(1, fence(2, Members::all(3), vec![1]));
+    tree.drain(&[0]);
+    assert!(!tree.helpers.contains_key(&1), "the fence has ended");
+    let [(Rank(0), Event::Broken(text))] = &tree.told[..] else { panic!("{:?}", tree.told) };
+    assert!(text.ends_with("but rank 1 has ended or finalized"), "{text}");
+}
+
+/// A child that speaks for a rank finalizes: the rank takes part in further fences.
+#[test]
+fn a_rank_with_another_client_is_not_gone() {
+    let mut tree = Tree::new(&[0, 0], vec![1, 2]);
+    for (agent, rank) in [(1, 0), (2, 1), (2, 1)] {
+        tree.says(agent, FromHelper::Init { rank });
+    }
+    tree.drain(&[0]);
+    tree.told.clear();
+    tree.says(2, FromHelper::Finalize { rank: 1, open: true });
+    let fence = || {
+        let (members, data) = (Members::all(2), Bytes::default());
+        FromHelper::Fence { number: 1, members, data, absent: Vec::new() }
+    };
+    tree.says(1, fence());
+    tree.drain(&[0]);
+    assert_eq!(tree.told, [(Rank(1), Event::Finalize)]);
+    tree.says(2, fence());
+    tree.drain(&[0]);
+    assert_eq!(tree.helpers.len(), 2);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use settings::deadlines::tree::{CHILD_SILENT, HEARTBEAT};
 use testkit::process::{Process, eventually, send};
 use testkit::{Bed, Input, Outcome, Output, Table, all_requested, binary};
 
@@ -249,6 +250,38 @@ fn signals_to_the_launcher_reach_every_host() {
     assert!(send(front, Signal::SIGTERM));
     running.wait().expect(143);
     bed.assert_clean();
+}
+
+/// Who stood still is not called silent, nor does it call others so: a machine that was paused, a launcher
+/// that was stopped.
+#[test]
+fn a_job_that_stood_still_for_longer_than_a_silence_goes_on() {
+    let Some(bed) = Bed::up("a job that stands still", "n1 n2") else { return };
+    let words = ["-n", "2", "--hosts", "n1,n2", "sh", "-c", "echo up; exec sleep 600"];
+    for all in [true, false] {
+        let running = bed.lasting(2, &[], &words);
+        let of = |host: &str| bed.agents(host).into_iter().map(|process| process.pid);
+        let (head, agents): (Vec<i32>, Vec<i32>) =
+            (of("head").collect(), ["n1", "n2"].into_iter().flat_map(of).filter(|_| all).collect());
+        let front = *head.first().expect("a launcher");
+        for pid in head.iter().chain(&agents) {
+            assert!(send(*pid, Signal::SIGSTOP));
+        }
+        std::thread::sleep(CHILD_SILENT.limit + HEARTBEAT.limit);
+        for pid in &head {
+            assert!(send(*pid, Signal::SIGCONT));
+        }
+        // The program that entered the host has stopped with the launcher.
+        assert!(running.signal(Signal::SIGCONT));
+        // The root sees at once how late it is.
+        std::thread::sleep(HEARTBEAT.limit);
+        for pid in &agents {
+            assert!(send(*pid, Signal::SIGCONT));
+        }
+        assert!(send(front, Signal::SIGTERM));
+        running.wait().expect(143);
+        bed.assert_clean();
+    }
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! Ranks of other hosts are seen, and their stacks.
 
+use std::time::Instant;
+
 use nix::sys::signal::Signal;
+use settings::deadlines::tree::CHILD_SILENT;
+use testkit::process::send;
 use testkit::{Bed, binary};
 
 #[test]
@@ -15,13 +19,13 @@ fn ranks_and_stacks_of_other_hosts_are_seen() {
         outcome.expect(0);
         outcome.out()
     };
-    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let limit = Instant::now() + std::time::Duration::from_secs(60);
     let shown = loop {
         let shown = ask(&["top", "--once", "--interval", "0.2"]);
         if shown.contains("3 in barrier") {
             break shown;
         }
-        assert!(std::time::Instant::now() < limit, "{shown}");
+        assert!(Instant::now() < limit, "{shown}");
     };
     for (rank, host) in [(0, "n1"), (1, "n1"), (2, "n2"), (3, "n2")] {
         let mut lines = shown.lines().skip_while(|line| !line.starts_with("RANK"));
@@ -42,16 +46,38 @@ fn ranks_and_stacks_of_other_hosts_are_seen() {
         outcome.expect(0);
         assert_eq!(outcome.out().replace('\r', ""), format!("{host}\nwatched\n"));
     }
-    // A host that is stopped does not answer; it is named, and the others are shown.
-    let agent = bed.agents("n2").get(1).expect("an agent").pid;
-    assert!(testkit::process::send(agent, Signal::SIGSTOP));
-    let outcome = bed.job(&[&runtime], &["top", "--once", "--interval", "0.1"]).run();
-    assert!(testkit::process::send(agent, Signal::SIGCONT));
-    outcome.expect(0);
-    assert!(outcome.err().contains("without an answer: n2"), "{}", outcome.err());
-    assert!(outcome.out().contains("2 unknown"), "{}", outcome.out());
     let job: serde_json::Value = serde_json::from_str(&ask(&["ps", "--json"])).expect("JSON");
     ask(&["kill", job["job"].as_str().expect("a name")]);
     running.wait().expect(143);
     bed.assert_clean();
+}
+
+/// It is named, and the others are shown.
+#[test]
+fn a_host_that_is_stopped_does_not_answer() {
+    let Some(bed) = Bed::up("a host that is stopped and watched", "n1 n2") else { return };
+    let runtime = format!("XDG_RUNTIME_DIR={}/run-time", bed.share());
+    let program = binary("watched").display().to_string();
+    // A host that is stopped for longer than that is lost, as it would be where `top` starts slowly.
+    for _ in 0..5 {
+        let running =
+            bed.lasting(4, &[&runtime], &["-n", "4", "--hosts", "n1,n2", &program, "barrier"]);
+        let agent = bed.agents("n2").get(1).expect("an agent").pid;
+        assert!(send(agent, Signal::SIGSTOP));
+        let begin = Instant::now();
+        let outcome = bed.job(&[&runtime], &["top", "--once", "--interval", "0.1"]).run();
+        assert!(send(agent, Signal::SIGCONT));
+        let seen = begin.elapsed() < CHILD_SILENT.limit;
+        let front = bed.agents("head").first().map_or(0, |process| process.pid);
+        let _ = front > 0 && send(front, Signal::SIGTERM);
+        let end = running.wait();
+        if seen {
+            outcome.expect(0);
+            assert!(outcome.err().contains("without an answer: n2"), "{}", outcome.err());
+            assert!(outcome.out().contains("2 unknown"), "{}", outcome.out());
+            end.expect(143);
+            return bed.assert_clean();
+        }
+    }
+    panic!("each `top` took longer than {:?}", CHILD_SILENT.limit);
 }

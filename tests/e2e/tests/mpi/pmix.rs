@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use testkit::process::{Process, send};
+use testkit::process::{Process, eventually, send};
 use testkit::{Bed, Running, launcher, skip};
 
 use crate::hosts::{HOSTS, LIST, degrees};
@@ -33,7 +33,11 @@ fn client(test: &str) -> Option<String> {
 
 /// Directories of jobs that libpmix has on this machine.
 fn sessions() -> HashSet<String> {
-    let entries = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten();
+    sessions_in(&std::env::temp_dir())
+}
+
+fn sessions_in(temporary: &Path) -> HashSet<String> {
+    let entries = std::fs::read_dir(temporary).unwrap().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.contains("-pmix.")).collect()
 }
@@ -97,6 +101,29 @@ fn jobs_of_pmix_end_with_the_code_and_the_cause_of_the_first() {
     nothing_new(&before);
 }
 
+/// libpmix joins what ranks of a host do, and waits for one that has finalized like for any other.
+#[test]
+fn a_rank_that_has_finalized_is_named_when_others_wait_for_it() {
+    let Some(program) = client("a rank that finalizes PMIx before the others") else { return };
+    let before = sessions();
+    for what in ["vain", "linger"] {
+        let outcome = job(&["-n", "3"], &program, &[what]).run();
+        let words =
+            "waits in a barrier of all ranks (as in MPI_Init), but rank 1 has ended or finalized";
+        says(&outcome, 125, &[words]);
+    }
+    // libpmix itself ends a fence of one host in which the others are already.
+    let outcome = job(&["-n", "3"], &program, &["early"]).run();
+    assert_ne!(outcome.code(), 0, "{}", outcome.err());
+    // Who begins anew is no such rank.
+    let folder = tempfile::tempdir().unwrap();
+    let sign = folder.path().join("sign").display().to_string();
+    let outcome = job(&["-n", "3"], &program, &["again", &sign]).run();
+    says(&outcome, 0, &[]);
+    assert_eq!(outcome.out(), "PASS 3\n");
+    nothing_new(&before);
+}
+
 /// The helper process of a job on this host.
 #[track_caller]
 fn helper_of(running: &Running) -> i32 {
@@ -131,6 +158,37 @@ fn launcher_and_agent_that_are_killed_together_leave_no_files() {
         says(&running.wait(), 137, &[]);
         nothing_new(&before);
     }
+}
+
+/// Then nobody is left to remove the files: the next job does, and touches none of a job that runs.
+#[test]
+fn files_of_a_job_that_was_killed_as_a_whole_go_with_the_next() {
+    let Some(program) = client("loss of launcher, agent and PMIx server") else { return };
+    let temporary = tempfile::tempdir().unwrap();
+    let start = || {
+        let tree = job(&["-n", "1"], &program, &["sleep"]).env("TMPDIR", temporary.path());
+        let running = tree.grace(BOUND).start();
+        running.wait_stdout("sleeps\n", 1);
+        running
+    };
+    let there = || sessions_in(temporary.path());
+    let dead = start();
+    let left = there();
+    assert_eq!(left.len(), 1, "{left:?}");
+    let parts = [helper_of(&dead), agent_of(&dead), dead.pid()];
+    assert!(parts.iter().all(|pid| send(*pid, Signal::SIGSTOP)));
+    assert!(parts.iter().all(|pid| send(*pid, Signal::SIGKILL)));
+    says(&dead.wait(), 137, &[]);
+    assert_eq!(there(), left);
+    let first = start();
+    eventually("what was left goes", BOUND, || there().is_disjoint(&left).then_some(()));
+    let second = start();
+    assert_eq!(there().len(), 2);
+    for running in [first, second] {
+        assert!(running.signal(Signal::SIGTERM));
+        says(&running.wait(), 143, &[]);
+    }
+    assert_eq!(there(), HashSet::new());
 }
 
 #[test]
