@@ -185,7 +185,11 @@ deadlines! {
             "Between two pieces of what is left of the output, until agents have said that this was \
              all, when nobody reads slowly.";
         HOLD = "tree.hold", ms(5),
-            "After the orderly end of a rank, until its host tells of it together with others.";
+            "After the orderly end of a rank, until an agent tells of it although others below it \
+             have not ended.";
+        BATCH = "tree.batch", ms(2),
+            "After an agent told that ranks begin their exit, until it tells of more although \
+             others below it have not begun.";
         LOADER = "tree.loader", secs(5),
             "Until the loader has listed the libraries of the program. A slower one is heard of \
              when the ranks start.";

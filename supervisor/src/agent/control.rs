@@ -15,6 +15,7 @@ use super::capture::Draining;
 use super::host_ranks::HostRanks;
 use super::input::Feed;
 use super::local_ranks::LocalRanks;
+use super::machine::deed::{Deed, Run, Who};
 use super::machine::{CODE_LAUNCH, Command, Event, Machine, RankEvent, Rules};
 use super::output::Output;
 use super::processes::LastDelay;
@@ -180,6 +181,7 @@ impl<'a> Control<'a> {
         clocks: Vec<ClockSample>,
     ) -> Result<(), OsError> {
         self.tell_progress(true);
+        self.record.settle();
         if let Some(text) = self.record.strangers().filter(|_| self.machine.exit_code() == 0) {
             self.output.message(text);
         }
@@ -284,6 +286,14 @@ pub(crate) trait Supervise<'a>: Role {
             }
             _ => {}
         }
+    }
+
+    /// What many ranks did alike; `runs` are all whom it may concern.
+    fn happened_alike(&mut self, deed: Deed, who: Who, runs: Vec<Run>) {
+        self.event(Event::Alike { deed, who });
+        let control = self.control();
+        let (progress, elapsed) = (control.machine.progress(), control.elapsed());
+        control.record.note_alike((deed, runs), progress, elapsed);
     }
 
     fn fail_start(&mut self, rank: Option<u32>, code: i32, text: &str) {

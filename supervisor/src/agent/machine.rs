@@ -25,6 +25,8 @@
 //!   128 + signal. A second ending signal kills.
 //! * When the last rank is gone, everything that it left behind is ended as well.
 
+mod alike;
+pub(crate) mod deed;
 mod ends;
 mod members;
 
@@ -32,6 +34,7 @@ use bootstrap::ExitPath;
 use settings::deadlines::Deadline;
 use settings::deadlines::agent::{DECISION_ACK, HOST_MISSED, KILL_GRACE, SIGNAL_EFFECT};
 
+use deed::{Deed, Who};
 use ends::Phase;
 use members::Members;
 use serde::{Deserialize, Serialize};
@@ -101,6 +104,8 @@ pub(crate) struct Rules {
 pub(crate) enum Event {
     /// Of one rank.
     Rank(RankEvent),
+    /// Of many ranks that did the same.
+    Alike { deed: Deed, who: Who },
     /// A host of the job cannot be reached any more; nothing had been heard from it for so many
     /// milliseconds.
     HostLost { silent: u64 },
@@ -216,6 +221,25 @@ impl Machine {
         self.members.get(rank).is_some_and(|m| m.killed)
     }
 
+    /// Whether the rank has a process.
+    pub(crate) fn is_running(&self, rank: u32) -> bool {
+        self.members.get(rank).is_some_and(|member| member.running())
+    }
+
+    /// Whether all have announced their exit.
+    #[cfg(test)]
+    pub(crate) fn all_exit(&self) -> bool {
+        let counts = self.members.counts();
+        self.last_exiting.is_some() && counts.mute == 0 && counts.pending == 0
+    }
+
+    /// Ranks that have opened the bootstrap, and that have ended.
+    pub(crate) fn progress(&self) -> [u32; 2] {
+        let counts = self.members.counts();
+        let ended = self.members.size().saturating_sub(counts.pending + counts.running);
+        [counts.hello, ended].map(|count| u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
     /// Whether the rank has announced its exit or said farewell.
     pub(crate) fn is_exiting(&self, rank: u32) -> bool {
         self.members.get(rank).is_some_and(|member| member.said().is_some())
@@ -245,6 +269,7 @@ impl Machine {
         self.now = now;
         match event {
             Event::Rank(event) => self.rank_event(&event),
+            Event::Alike { deed, who } => self.alike(deed, &who),
             Event::HostLost { silent } => self.host_lost(silent),
             Event::Signal(signal) => self.signal(signal),
             Event::LauncherLost => {
@@ -310,22 +335,17 @@ impl Machine {
         if self.members.change(rank, |member| member.hello = true).is_none() {
             return;
         }
-        if let Some(plain) = self.left_plain {
-            self.fail(Cause::new(CauseKind::NoFini, Some(plain), 1));
-        }
+        self.opened();
     }
 
     fn exiting(&mut self, rank: u32, code: i32, path: ExitPath) {
         let begins = |member: &members::Member| member.exiting.is_none() && member.end.is_none();
-        if !self.members.get(rank).is_some_and(begins) {
+        if !self.members.get(rank).as_ref().is_some_and(begins) {
             return;
         }
         let announced = Some((code.cast_unsigned(), path));
         self.members.change(rank, |member| member.exiting = announced);
-        self.last_exiting = Some(self.now);
-        self.sample_at = None;
-        self.first_exiting.get_or_insert(rank);
-        self.end_begins.get_or_insert(self.now);
+        self.exit_announced(rank);
     }
 
     fn fini(&mut self, rank: u32, code: i32) {
@@ -343,7 +363,7 @@ impl Machine {
     }
 
     fn ended(&mut self, rank: u32, end: End) {
-        let Some(member) = self.members.get(rank).copied().filter(members::Member::running) else {
+        let Some(member) = self.members.get(rank).filter(members::Member::running) else {
             return;
         };
         self.members.change(rank, |member| member.end = Some(end));
@@ -471,8 +491,7 @@ impl Machine {
 
     /// A non-collective exit that is a failure: the others leave now.
     fn collective_cause(&self) -> Option<Cause> {
-        let codes = self.members.iter().filter_map(|(_, member)| member.said());
-        let code = codes.max().filter(|code| status(*code) != 0)?;
+        let code = self.members.said().filter(|code| status(*code) != 0)?;
         let mut exits = self.members.iter().filter_map(|(rank, m)| Some((rank, m.exiting?)));
         let by = exits.find(|(_, (said, _))| *said == code);
         let (rank, path) = (by.map(|(rank, _)| rank), by.map(|(_, (_, path))| path));

@@ -7,6 +7,7 @@ use bootstrap::ExitPath;
 use settings::deadlines::agent::{REAP, STUCK};
 use settings::log;
 
+use super::machine::deed::{Deed, Run};
 use super::machine::{CODE_LAUNCH, CODE_TIMEOUT, RankEvent};
 use super::sys::signal_name;
 use crate::event_loop::Sender;
@@ -24,6 +25,8 @@ pub(crate) struct Record<'a> {
     /// Ranks started, that opened the bootstrap, that ended.
     pub(crate) counts: [u32; 3],
     pub(crate) phases: Phases,
+    /// What many ranks did alike and is not in their records yet, and when that was heard.
+    later: Vec<(Deed, Vec<Run>, f64)>,
     /// A rank has begun to speak PMI.
     in_pmi: bool,
     start_error: Option<String>,
@@ -47,6 +50,7 @@ impl<'a> Record<'a> {
             ranks: (0..plan.size).map(blank).collect(),
             counts: [0; 3],
             phases: Phases::default(),
+            later: Vec::new(),
             in_pmi: false,
             start_error: None,
             protocol_error: None,
@@ -57,6 +61,9 @@ impl<'a> Record<'a> {
 
     /// Writes down what happened, `elapsed` seconds after the launcher began.
     pub(crate) fn note(&mut self, happened: &RankEvent, elapsed: f64) {
+        if matches!(happened, RankEvent::Ended { .. } | RankEvent::Hello { .. }) {
+            self.settle();
+        }
         let record = happened.rank().and_then(|rank| self.ranks.get_mut(rank as usize));
         let [started, hello, ended] = &mut self.counts;
         match (happened, record) {
@@ -88,8 +95,46 @@ impl<'a> Record<'a> {
         }
     }
 
-    pub(crate) fn is_running(&self, rank: u32) -> bool {
-        self.ranks.get(rank as usize).is_some_and(|r| r.pid.is_some() && r.end.is_none())
+    /// Writes down what many ranks did alike, so that `hello` have opened the bootstrap now and
+    /// `ended` have ended; each rank's own record waits for [`Record::settle`].
+    pub(crate) fn note_alike(
+        &mut self,
+        (deed, runs): (Deed, Vec<Run>),
+        [hello, ended]: [u32; 2],
+        elapsed: f64,
+    ) {
+        (self.counts[1], self.counts[2]) = (hello, ended);
+        if hello == self.plan.size {
+            self.phases.hello.get_or_insert(elapsed);
+        }
+        if matches!(deed, Deed::Hello | Deed::Ended { .. }) {
+            self.later.push((deed, runs, epoch_now()));
+        }
+    }
+
+    /// Brings the records of the ranks up to date.
+    pub(crate) fn settle(&mut self) {
+        for (deed, runs, at) in std::mem::take(&mut self.later) {
+            for (first, count) in runs {
+                let (from, until) = (first as usize, first.saturating_add(count) as usize);
+                let until = until.min(self.ranks.len());
+                let all = self.ranks.get_mut(from..until).unwrap_or_default();
+                for record in all.iter_mut().filter(|r| r.pid.is_some() && r.end.is_none()) {
+                    match deed {
+                        Deed::Ended { end, .. } => (record.end, record.ended) = (Some(end), Some(at)),
+                        _ => record.hello = true,
+                    }
+                }
+            }
+        }
+    }
+
+    /// When a rank really ended that was told of with others.
+    pub(crate) fn time(&mut self, rank: u32, at: f64) {
+        let record = self.ranks.get_mut(rank as usize);
+        if let Some(record) = record.filter(|record| record.ended.is_some()) {
+            record.ended = Some(at);
+        }
     }
 
     /// What is to be said of ranks of Open MPI that have never asked for each other.

@@ -28,6 +28,7 @@ impl Control<'_> {
         if !self.watch.is_due() {
             return None;
         }
+        self.record.settle();
         let hosts = self.host_names();
         let (said, more) = self.watch.step(&self.machine, &self.record, &hosts);
         for line in said {

@@ -10,6 +10,7 @@ use super::state::{CpuQuestion, Phase};
 use crate::agent::local_ranks::CpuSample;
 use crate::plan::{HostEntry, StdinTo};
 use crate::tree::message::{Down, Member, Up, encode};
+use crate::tree::told::Part;
 
 impl Links {
     /// Links to the first hosts of groups; their numbers.
@@ -112,6 +113,12 @@ impl Links {
             Branch { host, ranks: ranks_of(hosts, host_of) }
         };
         self.branches.iter().map(branch).collect()
+    }
+
+    /// What each of these branches speaks for.
+    pub(crate) fn parts(&self, branches: &[Branch]) -> Vec<Part> {
+        let part = |(link, branch): (&usize, &Branch)| Part::behind(&branch.ranks, self.hosts(*link));
+        self.branches.iter().zip(branches).map(part).collect()
     }
 
     pub(crate) fn branch(&self, link: usize) -> Option<usize> {

@@ -29,16 +29,17 @@ use crate::agent::{control, processes, record};
 use crate::event_loop::{self, OsError, Poller, Ready, Role, Signals, Token, cannot, ms};
 use crate::link::Links;
 use crate::plan::JobPlan;
-use crate::report::End;
 use crate::stage::Programs;
 use crate::trace::Upload;
+use crate::tree::aggregate::{Aggregate, Times};
 use crate::tree::frames::Lane;
 use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Common, Up, encode};
 use crate::watch::questions::Seen;
 use crate::watch::stacks::{Looks, Stack};
 
-const BATCH: usize = 1000;
+/// Times of ends that one message has.
+const TIMES: usize = 1 << 16;
 
 /// Life of the agent; never returns to the reaper's code.
 pub(super) fn run(origin: Origin) -> ! {
@@ -102,7 +103,8 @@ fn work(origin: Origin) -> Result<(), OsError> {
         staging,
         identities: words.identities,
         describing: Vec::new(),
-        events: Vec::new(),
+        aggregate: Aggregate::new(index),
+        times: Times::new(),
         held: None,
         announced: false,
         clients_told: false,
@@ -148,8 +150,10 @@ pub(super) struct Driver<'a> {
     /// Links whose agents wait for the programs' hashes, which our parent was asked for.
     pub(super) describing: Vec<usize>,
     /// What the parent does not know yet, of our ranks and those below.
-    pub(super) events: Vec<RankEvent>,
-    /// Since when there has been news that can wait for more.
+    pub(super) aggregate: Aggregate,
+    /// When ranks of the subtree ended that were told of together.
+    pub(super) times: Times,
+    /// Since when there has been output's end that can wait for more.
     held: Option<u64>,
     announced: bool,
     /// It was said which ssh client logs in to the hosts below.
@@ -304,7 +308,7 @@ impl Driver<'_> {
     pub(super) fn happened(&mut self) {
         for happened in std::mem::take(&mut self.ranks.boot.events) {
             self.decide(Event::Rank(happened.clone()));
-            self.events.push(happened);
+            self.aggregate.happened(self.poller.now(), happened);
         }
     }
 
@@ -343,14 +347,14 @@ impl Driver<'_> {
         }
     }
 
-    /// Whether there is nothing but news that nobody waits for: an orderly end of a rank while
+    /// Whether there is nothing but news that nobody waits for: the end of a rank's output while
     /// others of this host run. For a moment it waits for more of its kind, because each write
     /// wakes four processes up to the root.
     fn can_wait(&mut self) -> bool {
-        let quiet = |event: &RankEvent| matches!(event, RankEvent::Ended { end: End::Code(0), .. });
-        let quiet = !(self.events.is_empty() && self.relay.is_empty())
-            && self.events.iter().all(quiet)
+        let now = self.now();
+        let quiet = !self.relay.is_empty()
             && !self.relay.has_output()
+            && !self.aggregate.is_due(now)
             && self.own.is_none()
             && self.finishing.is_none()
             && self.ranks.running().next().is_some();
@@ -358,16 +362,26 @@ impl Driver<'_> {
             self.held = None;
             return false;
         }
-        let now = self.now();
-        now < self.held.get_or_insert(now).saturating_add(HOLD.ms())
+        let waits = now < self.held.get_or_insert(now).saturating_add(HOLD.ms());
+        if !waits {
+            // One message less than a moment later.
+            self.aggregate.flush(now);
+        }
+        waits
+    }
+
+    /// Everything that is known goes up, before something that may change what it means.
+    pub(super) fn gather_all(&mut self) {
+        self.aggregate.flush(self.poller.now());
+        self.gather();
     }
 
     /// Puts what has come together in this turn in order.
     pub(super) fn gather(&mut self) {
         self.held = None;
         self.messages();
-        for batch in std::mem::take(&mut self.events).chunks(BATCH) {
-            self.parent.queue(&Up::Events(batch.to_vec()));
+        for up in self.aggregate.take(self.poller.now()) {
+            self.parent.queue(&up);
         }
         while let Some(message) = self.relay.next() {
             self.parent.queue_encoded(Lane::Bulk, message);
@@ -434,6 +448,11 @@ impl Driver<'_> {
             if let Some(text) = self.ranks.given_up() {
                 self.parent.send(&Up::Say(format!("{}: {text}", self.plan.host)));
             }
+            self.gather_all();
+            self.times.append(&mut self.aggregate.times);
+            for times in std::mem::take(&mut self.times).chunks(TIMES) {
+                self.parent.queue(&Up::Times(times.to_vec()));
+            }
             let orphans = self.below.orphans.saturating_add(self.ranks.orphans());
             self.parent.queue(&Up::Done { orphans });
             self.over = true;
@@ -482,7 +501,8 @@ impl Role for Driver<'_> {
         let held = self.held.map(|at| at.saturating_add(HOLD.ms()));
         let looks = self.looks.deadline();
         let pmix = self.ranks.pmix_due();
-        let times = [self.decision_due(), parent, finish, held, looks, pmix, self.below.deadline()];
+        let (below, told) = (self.below.deadline(), self.aggregate.deadline());
+        let times = [self.decision_due(), parent, finish, held, looks, pmix, below, told];
         times.into_iter().flatten().min()
     }
 

@@ -99,12 +99,17 @@ impl Driver<'_> {
         if let Some(pmi) = &mut self.ranks.pmi {
             pmi.join_tree(self.plan, &share, &branches);
         }
+        // Who wants to see every event gets every event.
+        if self.plan.verbose == 0 {
+            self.aggregate.join(&share.ranks, self.below.parts(&branches));
+        }
         match BootstrapServer::node(&self.poller, share, branches) {
             Ok(boot) => self.ranks.boot = boot,
             Err(error) => {
                 let text = format!("the tree of hosts does not fit the map: {error}");
                 self.ranks.stop();
-                self.events.push(RankEvent::StartFailed { rank: None, code: CODE_LAUNCH, text });
+                let failed = RankEvent::StartFailed { rank: None, code: CODE_LAUNCH, text };
+                self.aggregate.happened(self.poller.now(), failed);
             }
         }
     }
@@ -116,8 +121,11 @@ impl Driver<'_> {
         match command {
             // Only the root asks.
             Command::SampleCpu => self.decide(Event::CpuSampled { starved: false }),
+            Command::ExitDecision { .. } => self.aggregate.decided(),
+            Command::End(_) => self.aggregate.kills(),
             Command::FindOrphans => {
                 self.looks.stop(&self.poller);
+                self.aggregate.search(self.poller.now());
                 self.cleaning_up = true;
                 self.told_left = None;
                 self.reap();
@@ -146,7 +154,7 @@ impl Driver<'_> {
             self.bare = !left;
         } else if self.told_left != Some(left) || left {
             self.told_left = Some(left);
-            self.parent.send(&Up::Orphans { host: self.index, left });
+            self.aggregate.own_left(self.poller.now(), left);
         }
     }
 
@@ -160,7 +168,7 @@ impl Driver<'_> {
     pub(super) fn step_leave(&mut self) {
         let through = self.bare && !self.cleaning_up && self.is_through();
         if through && self.finishing.is_none() && self.ranks.capture.is_over() {
-            self.parent.queue(&Up::Orphans { host: self.index, left: false });
+            self.aggregate.own_left(self.poller.now(), false);
             self.finishing = Some(Draining::new(self.now()));
         }
     }
@@ -205,18 +213,26 @@ impl Driver<'_> {
             // Ranks that have ended need no calls.
             if let Some(branch) = self.below.branch(link) {
                 self.ranks.boot.lost(branch);
+                self.aggregate.flush_branch(branch);
             }
+            self.gather();
             self.parent.send(&Up::Lost { hosts: self.below.numbers(link), loss });
+            if let Some(branch) = self.below.branch(link) {
+                self.aggregate.lost(branch);
+            }
         }
         self.answer_cpu_sample();
     }
 
     fn heard_below(&mut self, link: usize, up: Up) {
         if matches!(up, Up::Done { .. })
-            && let (Some(branch), Some(pmi)) = (self.below.branch(link), &mut self.ranks.pmi)
+            && let Some(branch) = self.below.branch(link)
         {
-            pmi.left(branch);
-            self.ranks.take_pmi_events();
+            self.aggregate.done(branch);
+            if let Some(pmi) = &mut self.ranks.pmi {
+                pmi.left(branch);
+                self.ranks.take_pmi_events();
+            }
         }
         let Some(up) = self.below.heard(link, up) else { return self.answer_cpu_sample() };
         match up {
@@ -224,7 +240,23 @@ impl Driver<'_> {
                 self.below.remove_hosts(link, hosts);
                 self.parent.send(&up);
             }
-            Up::Events(events) => self.events.extend(events),
+            Up::Events(events) => self.aggregate.heard(self.poller.now(), events),
+            Up::Told(told) => {
+                let branch = self.below.branch(link).unwrap_or(usize::MAX);
+                if let Err(error) = self.aggregate.told(self.poller.now(), branch, told) {
+                    self.lost(link, Loss::at_once(error.to_string()));
+                }
+            }
+            Up::Orphans { host, left } => {
+                let branch = self.below.branch(link).unwrap_or(usize::MAX);
+                self.aggregate.left_below(self.poller.now(), branch, (host, left));
+            }
+            Up::Times(times) => self.times.extend(times),
+            Up::Lost { .. } => {
+                self.aggregate.flush_branch(self.below.branch(link).unwrap_or(usize::MAX));
+                self.gather();
+                self.parent.send(&up);
+            }
             Up::Output { ref bytes, .. } | Up::Trace { ref bytes, .. } => {
                 self.below.owe(link, bytes.len());
                 self.relay.push(bytes.len(), encode(&up));
@@ -255,7 +287,7 @@ impl Driver<'_> {
     fn answer_cpu_sample(&mut self) {
         // What was heard before goes up first: it may change what the answer means.
         if let Some(question) = self.below.cpu_answer() {
-            self.gather();
+            self.gather_all();
             let (number, sample) = (question.number, question.sample);
             self.parent.send(&Up::CpuSampled { number, sample });
         }

@@ -26,6 +26,7 @@ use crate::stage::Programs;
 use crate::trace::monotonic;
 use crate::tree::hosts::Hosts;
 use crate::tree::message::{Common, Down, HostCommand};
+use crate::tree::told::Part;
 use crate::watch::questions::Subject;
 
 /// Life of the root; never returns to the caller's code, which belongs to the launcher.
@@ -69,7 +70,9 @@ pub(super) struct Root<'a> {
     /// Once processes are being looked for.
     pub(super) search: Option<Search>,
     /// Hosts that have said by themselves that nothing of the job is left on them.
-    pub(super) bare: HashSet<u32>,
+    pub(super) bare: Vec<bool>,
+    /// What each branch speaks for, once ranks start.
+    pub(super) parts: Vec<Part>,
     pub(super) input_over: bool,
     /// It was said which ssh client logs in where.
     pub(super) clients_told: bool,
@@ -106,7 +109,8 @@ impl<'a> Root<'a> {
             ranks_on: OnceCell::new(),
             cpu_questions: 0,
             search: None,
-            bare: HashSet::new(),
+            bare: vec![false; plan.map.hosts.len()],
+            parts: Vec::new(),
             input_over: false,
             clients_told: false,
             clients_below: BTreeMap::new(),
@@ -255,6 +259,11 @@ impl<'a> Root<'a> {
         self.answer_cpu_sample();
     }
 
+    /// Whether a host has said that nothing of the job is left on it.
+    pub(super) fn is_bare(&self, host: u32) -> bool {
+        self.bare.get(host as usize).is_some_and(|bare| *bare)
+    }
+
     fn is_drained(&self) -> bool {
         self.below.is_done() && self.control.output.is_written()
     }
@@ -358,7 +367,7 @@ impl<'a> Supervise<'a> for Root<'a> {
     fn look(&mut self, client: u32, subject: Subject) {
         let up = self.phase == Phase::Running && !self.control.machine.is_finished();
         let all = 0..u32::try_from(self.control.plan.map.hosts.len()).unwrap_or(u32::MAX);
-        let hosts = all.filter(|host| up && !self.lost.contains(host) && !self.bare.contains(host));
+        let hosts = all.filter(|host| up && !self.lost.contains(host) && !self.is_bare(*host));
         let hosts: Vec<u32> = hosts.collect();
         let asks = !hosts.is_empty();
         let number = self.control.watch.ask(client, subject, hosts);

@@ -9,9 +9,11 @@ use std::fmt::Write as _;
 use settings::deadlines::agent::{DECISION_ACK, KILL_GRACE, QUIET_LIMIT, QUIET_WINDOW, REAP};
 use settings::deadlines::tree::PARENT_SILENT;
 
-use crate::agent::machine::CODE_LAUNCH;
-use crate::report::CauseKind;
-use world::{DEGREE, During, EVENT, EXIT_BOUND, LATENCY, LONE, MS, Seen, Time, WORK, World};
+use super::search::Search;
+use crate::agent::machine::deed::{Deed, Who};
+use crate::agent::machine::{CODE_LAUNCH, Event, Machine, RankEvent, Rules};
+use crate::report::{CauseKind, End};
+use world::{DEGREE, During, EACH, EXIT_BOUND, LATENCY, LONE, MS, Seen, Time, WORK, World};
 
 /// Hosts that are lost, far from each other: the last ones of as many parts of the list.
 fn some(hosts: usize, count: usize) -> Vec<usize> {
@@ -47,7 +49,7 @@ fn end(hosts: usize, ranks: u32, during: During, (count, seen): (usize, Seen)) -
     let finished = world.finished.unwrap_or_else(|| panic!("{what}: the machine never finishes"));
     // Every wait on the way has its deadline.
     let named = if seen == Seen::Silent { PARENT_SILENT.ms() } else { 0 };
-    let travel = 200 * MS + EVENT * 5 * world.size() as Time;
+    let travel = 200 * MS + EACH * 5 * world.size() as Time;
     let exit = QUIET_WINDOW.ms() + QUIET_LIMIT.ms() + DECISION_ACK.ms();
     let bound = (named + exit) * MS + travel;
     for (host, agent) in world.agents.iter().enumerate().filter(|(_, agent)| !agent.dead) {
@@ -65,6 +67,10 @@ fn end(hosts: usize, ranks: u32, during: During, (count, seen): (usize, Seen)) -
         let ways = 2 * Time::from(world.depth) * hop;
         assert!(decided <= QUIET_WINDOW.ms() * MS + ways + MS, "{what}: decided after {decided}");
     }
+    if (count, during) == (0, During::CollectiveExit) {
+        let depths = 2 * Time::from(world.depth) * (LATENCY + WORK);
+        assert!(decided <= depths, "{what}: decided after {decided}");
+    }
     (world.depth, Times([decided, world.told(), finished]))
 }
 
@@ -74,6 +80,20 @@ fn duration(time: Time) -> String {
         time if time < 10_000 * MS => format!("{:.1} ms", time as f64 / MS as f64),
         time => format!("{:.1} s", time as f64 / (1000 * MS) as f64),
     }
+}
+
+/// The time of a decision in depths of the tree, one hop for each level, and whether that is at most
+/// two. The quiet window is no part of it; what waits for a silent host is none of it.
+fn depths(decided: Time, depth: u32, during: During, (count, seen): (usize, Seen)) -> String {
+    if count > 0 && seen == Seen::Silent {
+        return "- | -".to_owned();
+    }
+    let alone = during == During::NonCollectiveExit && count == 0;
+    let waits = if alone { QUIET_WINDOW.ms() * MS } else { 0 };
+    let hops = Time::from(depth) * (LATENCY + WORK);
+    let depths = (decided - waits) as f64 / hops as f64;
+    let verdict = if depths <= 2.0 { "yes" } else { "no" };
+    format!("{depths:.1} | {verdict}")
 }
 
 /// The rows of the table for a job of this size.
@@ -98,7 +118,12 @@ fn rows(hosts: usize, ranks: u32) -> String {
                 continue;
             }
             let (depth, Times(times)) = end(hosts, ranks, during, (count, seen));
+            let depths = depths(times[0], depth, during, (count, seen));
             let [decided, told, finished] = times.map(duration);
+            // Of the largest jobs the page has the exit of all; the others must end.
+            if hosts > 10_000 && (count, during) != (0, During::CollectiveExit) {
+                continue;
+            }
             let how = match (count, seen) {
                 (0, _) => "",
                 (_, Seen::Closed) => "closed",
@@ -106,7 +131,7 @@ fn rows(hosts: usize, ranks: u32) -> String {
             };
             writeln!(
                 rows,
-                "| {hosts} | {depth} | {name} | {count} | {how} | {decided} | {told} | {finished} |"
+                "| {hosts} | {depth} | {name} | {count} | {how} | {decided} | {depths} | {told} | {finished} |"
             )
             .unwrap();
         }
@@ -121,6 +146,37 @@ fn is_in_the_page(rows: &str) {
     for row in rows.lines() {
         assert!(page.lines().any(|line| line == row), "docs/design/tree.md lacks the row\n{row}");
     }
+}
+
+/// What the root's work for each rank of many is taken for.
+#[test]
+#[ignore = "a measurement: prints what the simulation assumes"]
+fn alike() {
+    const RANKS: u32 = 1_000_000;
+    let rules = Rules { exit_bound: EXIT_BOUND, timeout_at: None };
+    let mut machine = Machine::new(RANKS, rules);
+    let mut out = Vec::new();
+    for rank in 0..RANKS {
+        let started = RankEvent::Started { rank, pid: 1, at: 0.0 };
+        machine.handle(0, Event::Rank(started), &mut out);
+    }
+    let exit = Deed::Exiting { code: 0, path: 0 };
+    for deed in [Deed::Hello, exit, Deed::Fini { code: 0 }] {
+        let begun = std::time::Instant::now();
+        machine.handle(1, Event::Alike { deed, who: Who::Runs(vec![(0, RANKS)]) }, &mut out);
+        println!(
+            "{deed:?}: {:.1} ns a rank",
+            begun.elapsed().as_secs_f64() * 1e9 / f64::from(RANKS)
+        );
+    }
+    let begun = std::time::Instant::now();
+    let end = Deed::Ended { end: End::Code(0), orderly: true, free: true };
+    machine.handle(1, Event::Alike { deed: end, who: Who::Rest(0) }, &mut out);
+    println!("the rest: {:.1} µs", begun.elapsed().as_secs_f64() * 1e6);
+    let begun = std::time::Instant::now();
+    let mut search = Search::new((0..RANKS).map(|host| (host, None)));
+    (0..RANKS).for_each(|host| _ = search.answer(host, false));
+    println!("search: {:.1} ns a host", begun.elapsed().as_secs_f64() * 1e9 / f64::from(RANKS));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::search::Search;
 use crate::agent::capture::Outlet;
 use crate::agent::control::Supervise;
 use crate::agent::input::Feed;
+use crate::agent::machine::deed::{Deed, Run, Who};
 use crate::agent::machine::{Command, Event, RankEvent};
 use crate::agent::record::epoch_now;
 use crate::event_loop::Role;
@@ -19,6 +20,7 @@ use crate::report::End;
 use crate::trace::{ClockSample, monotonic};
 use crate::tree::hosts::HostStatus;
 use crate::tree::message::{Down, HostCommand, Loss, Up};
+use crate::tree::told::runs;
 
 /// Hosts that a line names.
 const SHOWN: usize = 8;
@@ -86,8 +88,14 @@ impl Root<'_> {
                 }
             }
             Up::Orphans { host, left } if self.below.is_behind(link, host) => {
-                self.orphan_status(host, left);
+                self.orphan_status(&[(host, 1)], left);
             }
+            Up::Told(told) => {
+                if let Err(error) = self.told(link, told) {
+                    self.link_lost(link, &Loss::at_once(error.to_string()));
+                }
+            }
+            Up::Times(times) => self.ended_at(link, &times),
             Up::Output { rank, which, bytes } => {
                 self.below.owe(link, bytes.len());
                 self.control.output.take(rank, which, &bytes);
@@ -210,14 +218,24 @@ impl Root<'_> {
         self.event(Event::HostLost { silent: loss.silent });
         let ranks_on = self.ranks_on.get_or_init(|| ranks_by_host(&self.host_of));
         let ranks = hosts.iter().filter_map(|host| ranks_on.get(*host as usize)).flatten();
-        let running = ranks.map(|rank| rank.0).filter(|r| self.control.record.is_running(*r));
-        let gone: Vec<u32> = running.collect();
-        for rank in gone {
-            let end = End::Signal(libc::SIGKILL);
-            self.happened(&RankEvent::Ended { rank, end, at: epoch_now() });
-        }
-        for host in hosts {
-            self.orphan_status(*host, false);
+        let running = ranks.map(|rank| rank.0).filter(|r| self.control.machine.is_running(*r));
+        let mut gone: Vec<u32> = running.collect();
+        gone.sort_unstable();
+        self.ended_with_host(&gone);
+        self.orphan_status(&runs(hosts.iter().copied()), false);
+    }
+
+    /// Ranks that are not heard of any more. Each is a line for whom wants to know so much.
+    fn ended_with_host(&mut self, ranks: &[u32]) {
+        let end = End::Signal(libc::SIGKILL);
+        if self.control.plan.verbose > 0 {
+            for rank in ranks {
+                self.happened(&RankEvent::Ended { rank: *rank, end, at: epoch_now() });
+            }
+        } else if !ranks.is_empty() {
+            let (deed, runs) =
+                (Deed::Ended { end, orderly: false, free: false }, runs(ranks.iter().copied()));
+            self.happened_alike(deed, Who::Runs(runs.clone()), runs);
         }
     }
 
@@ -227,7 +245,7 @@ impl Root<'_> {
         for link in self.below.open() {
             for host in self.below.numbers(link) {
                 if !self.lost.contains(&host) && self.phase != Phase::Starting {
-                    asked.push((host, self.bare.contains(&host).then_some(false)));
+                    asked.push((host, self.is_bare(host).then_some(false)));
                 }
             }
         }
@@ -239,11 +257,16 @@ impl Root<'_> {
         self.answer_orphans();
     }
 
-    fn orphan_status(&mut self, host: u32, left: bool) {
-        if !left {
-            self.bare.insert(host);
+    /// What these hosts say of processes that are left.
+    pub(super) fn orphan_status(&mut self, hosts: &[Run], left: bool) {
+        let mut asked = false;
+        for host in hosts.iter().flat_map(|(first, count)| *first..first.saturating_add(*count)) {
+            if let Some(bare) = self.bare.get_mut(host as usize).filter(|_| !left) {
+                *bare = true;
+            }
+            asked |= self.search.as_mut().is_some_and(|search| search.answer(host, left));
         }
-        if self.search.as_mut().is_some_and(|search| search.answer(host, left)) {
+        if asked {
             self.answer_orphans();
         }
     }

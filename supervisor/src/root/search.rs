@@ -1,11 +1,10 @@
 //! The search of all hosts for processes that ranks left behind (pure).
 
-use std::collections::HashMap;
-
 /// Hosts that were asked, and what they said last.
 #[derive(Debug, Default)]
 pub(super) struct Search {
-    answers: HashMap<u32, Option<bool>>,
+    /// By host; the outer `None`: it was not asked.
+    answers: Vec<Option<Option<bool>>>,
     /// Hosts that have not answered; hosts where something is left.
     open: usize,
     left: usize,
@@ -14,14 +13,22 @@ pub(super) struct Search {
 impl Search {
     /// `asked`: the hosts, each with its answer if that is known already.
     pub(super) fn new(asked: impl IntoIterator<Item = (u32, Option<bool>)>) -> Self {
-        let answers: HashMap<u32, Option<bool>> = asked.into_iter().collect();
-        let count = |said| answers.values().filter(|answer| **answer == said).count();
-        Self { open: count(None), left: count(Some(true)), answers }
+        let mut search = Self::default();
+        for (host, answer) in asked {
+            let at = host as usize;
+            if at >= search.answers.len() {
+                search.answers.resize(at + 1, None);
+            }
+            search.answers[at] = Some(answer);
+        }
+        let count = |said| search.answers.iter().filter(|answer| **answer == Some(said)).count();
+        (search.open, search.left) = (count(None), count(Some(true)));
+        search
     }
 
     /// A host says whether something is left there; whether it was one of those asked.
     pub(super) fn answer(&mut self, host: u32, left: bool) -> bool {
-        let Some(answer) = self.answers.get_mut(&host) else { return false };
+        let Some(Some(answer)) = self.answers.get_mut(host as usize) else { return false };
         match answer.replace(left) {
             None => self.open -= 1,
             Some(before) => self.left -= usize::from(before),

@@ -260,6 +260,8 @@ impl Root<'_> {
             return self.fail_start(None, CODE_LAUNCH, &short.to_string());
         }
         let branches = self.below.make_branches(&self.host_of);
+        self.parts = self.below.parts(&branches);
+        self.control.machine.group(branches.iter().map(|branch| branch.ranks.as_slice()));
         let plan = self.control.plan;
         self.pmi = PmiServer::of_root(plan, &self.control.poller, &self.host_of, &branches);
         let node = Node {

@@ -1,9 +1,12 @@
 //! What is promised about any bytes that come over a link, for the fuzz targets and for the test
 //! with their seeds.
 
+use bootstrap::Rank;
+
 use super::frames::Inbox;
 use super::hosts::Hosts;
 use super::message::{Common, Down, Up, decode, encode};
+use super::told::Part;
 use crate::local;
 
 /// Bytes as a stream of messages from either side, cut into pieces by the first byte: no panic, no
@@ -37,9 +40,13 @@ fn message_of(bytes: &[u8], hosts: &mut Hosts) {
         let again = encode(&up);
         let same = decode::<Up>(&again).map(|up| encode(&up));
         assert!(same.is_ok_and(|same| same == again), "{up:?}");
-        if let Up::Host { host, status } = up {
-            hosts.update(host, status);
-            let _ = (hosts.table(), hosts.records());
+        match up {
+            Up::Host { host, status } => {
+                hosts.update(host, status);
+                let _ = (hosts.table(), hosts.records());
+            }
+            Up::Told(told) => _ = Part::new(&[Rank(0), Rank(1)], [0]).take(&told),
+            _ => {}
         }
     }
     if let Ok(down) = decode::<Down>(bytes) {
@@ -88,6 +95,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::agent::machine::deed::Deed;
     use crate::agent::machine::{Command, RankEvent};
     use crate::event_loop::Which;
     use crate::plan::HostEntry;
@@ -95,6 +103,7 @@ mod tests {
     use crate::tree::frames::{Lane, Outbox};
     use crate::tree::hosts::HostStatus;
     use crate::tree::message::HostCommand;
+    use crate::tree::told::{Kind, News, Told};
     use spawner_ssh::diagnosis::{Class, Failure, Step};
 
     fn play(target: &str, body: fn(&[u8])) {
@@ -121,6 +130,10 @@ mod tests {
             Up::Unreached(vec![(1, HostEntry::new("n1"))]),
             Up::Events(vec![RankEvent::Ended { rank: 1, end: End::Signal(9), at: 0.5 }]),
             Up::Output { rank: 1, which: Which::Err, bytes: vec![1, 2].into() },
+            Up::Told(Told::Some { news: News::Bare, runs: vec![(1, 2)] }),
+            Up::Told(Told::Rest { news: News::Did(Deed::Fini { code: 3 }), count: 7 }),
+            Up::Told(Told::Complete { kind: Kind::Exiting, count: 7 }),
+            Up::Times(vec![(1, 0.5)]),
             Up::Standing,
             Up::Done { orphans: 3 },
         ];

@@ -14,6 +14,7 @@ use spawner_ssh::Ssh;
 
 use super::frames::Lane;
 use super::hosts::HostStatus;
+use super::told::Told;
 use crate::agent::local_ranks::CpuSample;
 use crate::agent::machine::{Command, RankEvent};
 use crate::binding::Binding;
@@ -189,6 +190,10 @@ pub(crate) enum Up {
     Ping,
     /// The subtree is drained; the number of processes left behind that were ended.
     Done { orphans: u32 },
+    /// What many ranks or hosts of the subtree have in common.
+    Told(Told),
+    /// When ranks ended that were told of together, seconds since the epoch.
+    Times(Vec<(u32, f64)>),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -214,6 +219,7 @@ impl Up {
             | Self::OutputEnd { .. }
             | Self::Trace { .. }
             | Self::Seen { .. }
+            | Self::Times(_)
             | Self::Bootstrap(_)
             | Self::Pmi(_)
             // Behind the output.
@@ -299,7 +305,9 @@ mod tests {
     use spawner_ssh::StageMode;
 
     use super::super::frames::{MAX_BULK, MAX_CONTROL};
+    use super::super::told::{Kind, News};
     use super::*;
+    use crate::agent::machine::deed::Deed;
     use crate::report::End;
     use bootstrap::rank::MAX_HOSTS;
     use spawner_ssh::diagnosis::{Class, Failure, Step};
@@ -378,6 +386,10 @@ mod tests {
             Up::Output { rank: 1, which: Which::Err, bytes: vec![1, 2].into() },
             Up::Trace { rank: 1, at: 1 << 40, bytes: vec![3].into() },
             Up::Clock { host: 1, sent: 2, there: 3 },
+            Up::Told(Told::Some { news: News::Did(Deed::Hello), runs: vec![(1, 2)] }),
+            Up::Told(Told::Rest { news: News::Bare, count: 7 }),
+            Up::Told(Told::Complete { kind: Kind::Ended, count: 7 }),
+            Up::Times(vec![(1, 0.5)]),
             Up::Done { orphans: 3 },
         ] {
             assert_eq!(decode::<Up>(&encode(&up)).unwrap(), up);

@@ -64,8 +64,15 @@ pub(crate) fn tree(_: Repetitions) -> Result<Findings> {
     }
     for row in rows(ENDS)? {
         let cells: Vec<&str> = row.iter().map(String::as_str).collect();
-        if let [hosts, _, "exit of one rank", "0", "", _, told, _] = cells[..] {
-            lines.add("exit of one rank, until all agents know", hosts, told)?;
+        match cells[..] {
+            [hosts, _, "exit of one rank", "0", "", _, _, _, told, _] => {
+                lines.add("exit of one rank, until all agents know", hosts, told)?;
+            }
+            [hosts, _, "collective exit", "0", "", decided, _, _, _, over] => {
+                lines.add("collective exit, until the root knows", hosts, decided)?;
+                lines.add("collective exit, until all is over", hosts, over)?;
+            }
+            _ => {}
         }
     }
     let found = lines.0.into_iter();

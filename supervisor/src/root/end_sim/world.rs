@@ -3,15 +3,18 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
-use bootstrap::ExitPath;
 use bootstrap::collective::groups;
+use bootstrap::{ExitPath, Rank};
 use settings::deadlines::tree::{CHILD_SILENT, PARENT_SILENT};
 
 use crate::agent::local_ranks::CpuSample;
+use crate::agent::machine::deed::{Deed, Run, Who};
 use crate::agent::machine::{Command, Event, Machine, RankEvent, Rules};
 use crate::report::End;
 use crate::root::search::Search;
+use crate::tree::aggregate::Aggregate;
 use crate::tree::message::{Down, HostCommand, Loss, Up, encode};
+use crate::tree::told::{News, Part, Told, merged};
 
 /// Nanoseconds; the machines count milliseconds.
 pub(super) type Time = u64;
@@ -22,11 +25,13 @@ pub(super) const MS: Time = 1_000_000;
 pub(super) const LATENCY: Time = MS * 15 / 100;
 pub(super) const WORK: Time = MS / 50;
 const BYTE: Time = 10;
-/// The root's work for each event of a rank.
-pub(super) const EVENT: Time = MS / 1000;
+/// The root's work for each message, and for each event of a rank in it.
+const EVENT: Time = MS / 1000;
+/// Its work for each rank that it is told of in runs
+/// (`cargo test --release -p supervisor alike -- --ignored --nocapture` measures it), and for each host.
+pub(super) const EACH: Time = 100;
+const HOST: Time = 25;
 pub(super) const DEGREE: usize = 32;
-/// Events that one message carries at most, as in the agents.
-const BATCH: usize = 1000;
 pub(super) const EXIT_BOUND: u64 = 3000;
 /// The ranks' own reduction of their codes.
 const REDUCTION: Time = 2 * MS;
@@ -89,14 +94,26 @@ pub(super) struct Agent {
     /// When it learned that the job ends.
     pub(super) told: Option<Time>,
     pub(super) left: Vec<u32>,
-    /// Events that wait for its next turn.
-    news: Vec<RankEvent>,
+    bare: bool,
+    /// Ranks of `left` that have announced their exit.
+    announced: Vec<u32>,
+    aggregate: Aggregate,
+    /// Its next turn is due; when it wakes up by itself.
+    turning: bool,
+    wakes: Option<Time>,
+    /// The agents below it at the beginning.
+    branches: Vec<usize>,
     own: Option<Machine>,
     /// Answers to the question about CPU times that are still to come.
     waiting: HashSet<usize>,
 }
 
 impl Agent {
+    /// Which branch leads to this agent below.
+    fn branch(&self, below: usize) -> Option<usize> {
+        self.branches.iter().position(|other| *other == below)
+    }
+
     const fn obeys(&self) -> bool {
         !self.dead && self.own.is_none()
     }
@@ -111,9 +128,10 @@ pub(super) struct World {
     root_busy: Time,
     root_waiting: Option<HashSet<usize>>,
     search: Option<Search>,
+    /// What each link speaks for, and the hosts that have nothing left.
+    parts: Vec<(usize, Part)>,
+    bare: Vec<bool>,
     next_tick: Time,
-    /// Ranks whose exit the root has heard of.
-    exits: usize,
     now: Time,
     heap: BinaryHeap<Reverse<(Time, usize)>>,
     mail: Vec<Option<Mail>>,
@@ -122,6 +140,21 @@ pub(super) struct World {
     /// When the machine first had a cause or had heard every exit, and when it had finished.
     pub(super) decided: Option<Time>,
     pub(super) finished: Option<Time>,
+}
+
+/// All ranks of these hosts.
+fn of_hosts(hosts: std::ops::Range<usize>, ranks: u32) -> Vec<Rank> {
+    let [from, until] = [hosts.start, hosts.end].map(|host| u32::try_from(host).unwrap() * ranks);
+    (from..until).map(Rank).collect()
+}
+
+/// How a rank ends that reads a decision.
+fn leave(rank: u32, code: i32, announced: bool) -> Vec<RankEvent> {
+    let path = ExitPath::Remote as u32;
+    let announces = (!announced).then_some(RankEvent::Exiting { rank, code, path });
+    let end = End::Code(code);
+    let ends = [RankEvent::Fini { rank, code }, RankEvent::Ended { rank, end, at: 0.0 }];
+    announces.into_iter().chain(ends).collect()
 }
 
 const fn ms(time: Time) -> u64 {
@@ -156,9 +189,10 @@ impl World {
                 machine.handle(0, Event::Rank(event), &mut Vec::new());
             }
         }
-        for (host, agent) in (0..).zip(&mut agents) {
-            agent.left = (host * ranks..(host + 1) * ranks).collect();
-        }
+        let parts = Self::join(&mut agents, &top, ranks);
+        let each: Vec<Vec<Rank>> =
+            top.iter().map(|host| of_hosts(*host..agents[*host].end, ranks)).collect();
+        machine.group(each.iter().map(Vec::as_slice));
         Self {
             agents,
             top,
@@ -168,8 +202,9 @@ impl World {
             root_busy: 0,
             root_waiting: None,
             search: None,
+            parts,
+            bare: vec![false; hosts],
             next_tick: Time::MAX,
-            exits: 0,
             now: 0,
             heap: BinaryHeap::new(),
             mail: Vec::new(),
@@ -178,6 +213,26 @@ impl World {
             decided: None,
             finished: None,
         }
+    }
+
+    /// Every agent learns what it and those below it speak for; those of the root's links.
+    fn join(agents: &mut [Agent], top: &[usize], ranks: u32) -> Vec<(usize, Part)> {
+        let part = |agents: &[Agent], host: usize| {
+            let hosts = (host..agents[host].end).map(|host| u32::try_from(host).unwrap());
+            Part::new(&of_hosts(host..agents[host].end, ranks), hosts)
+        };
+        for host in 0..agents.len() {
+            let number = u32::try_from(host).unwrap();
+            let below = agents[host].below.clone();
+            let mut aggregate = Aggregate::new(number);
+            let parts = below.iter().map(|below| part(agents, *below)).collect();
+            // They have started, which goes up by itself.
+            aggregate.join(&of_hosts(host..host + 1, ranks), parts);
+            let agent = &mut agents[host];
+            agent.left = (number * ranks..(number + 1) * ranks).collect();
+            (agent.aggregate, agent.branches) = (aggregate, below);
+        }
+        top.iter().map(|host| (*host, part(agents, *host))).collect()
     }
 
     fn at(&mut self, time: Time, mail: Mail) {
@@ -218,23 +273,35 @@ impl World {
         }
     }
 
-    /// Events go up with the agent's next turn.
-    fn news(&mut self, host: usize, events: impl IntoIterator<Item = RankEvent>) {
-        let agent = &mut self.agents[host];
-        if agent.obeys() {
-            let first = agent.news.is_empty();
-            agent.news.extend(events);
-            let turn = self.now.max(agent.busy);
-            if first {
+    /// What an agent has to tell goes up with its next turn.
+    fn stir(&mut self, host: usize) {
+        let (now, agent) = (self.now, &mut self.agents[host]);
+        if agent.aggregate.is_due(ms(now)) {
+            if !std::mem::replace(&mut agent.turning, true) {
+                let turn = now.max(agent.busy);
                 self.at(turn, Mail::Turn { host });
+            }
+        } else if let Some(due) = agent.aggregate.deadline() {
+            let due = (due * MS).max(now + 1);
+            if agent.wakes.is_none_or(|at| at <= now || at > due) {
+                agent.wakes = Some(due);
+                self.at(due, Mail::Turn { host });
             }
         }
     }
 
     fn turn(&mut self, host: usize) {
-        for batch in std::mem::take(&mut self.agents[host].news).chunks(BATCH) {
-            self.up(host, Up::Events(batch.to_vec()));
+        self.agents[host].turning = false;
+        for up in self.agents[host].aggregate.take(ms(self.now)) {
+            self.up(host, up);
         }
+        self.stir(host);
+    }
+
+    /// Everything that an agent knows goes up.
+    fn turn_all(&mut self, host: usize) {
+        self.agents[host].aggregate.flush(ms(self.now));
+        self.turn(host);
     }
 
     pub(super) fn size(&self) -> usize {
@@ -243,9 +310,8 @@ impl World {
 
     fn root_event(&mut self, event: Event) {
         let mut commands = Vec::new();
-        self.exits += usize::from(matches!(event, Event::Rank(RankEvent::Exiting { .. })));
         self.machine.handle(ms(self.now), event, &mut commands);
-        if self.decided.is_none() && (self.machine.is_ending() || self.exits == self.size()) {
+        if self.decided.is_none() && (self.machine.is_ending() || self.machine.all_exit()) {
             self.decided = Some(self.now.max(self.root_busy));
         }
         for command in commands {
@@ -284,9 +350,52 @@ impl World {
     }
 
     fn find_orphans(&mut self) {
-        let hosts = (0..).zip(&self.lost).filter(|(_, lost)| !**lost);
-        self.search = Some(Search::new(hosts.map(|(host, _)| (host, None))));
-        self.down(ROOT, HostCommand::Ranks(Command::FindOrphans));
+        self.root_works(HOST * self.agents.len() as Time);
+        let hosts = (0..).zip(self.lost.iter().zip(&self.bare)).filter(|(_, (lost, _))| !**lost);
+        let search = Search::new(hosts.map(|(host, (_, bare))| (host, bare.then_some(false))));
+        if search.outcome().is_none() {
+            self.down(ROOT, HostCommand::Ranks(Command::FindOrphans));
+        }
+        self.search = Some(search);
+    }
+
+    fn root_works(&mut self, time: Time) {
+        self.root_busy = self.now.max(self.root_busy) + time;
+    }
+
+    fn root_told(&mut self, from: usize, told: Told) {
+        self.root_works(EVENT);
+        let branch = self.parts.iter().position(|(host, _)| *host == from).unwrap();
+        let part = &mut self.parts[branch].1;
+        part.take(&told).unwrap();
+        let count = |runs: &[Run]| runs.iter().map(|(_, count)| Time::from(*count)).sum::<Time>();
+        match told {
+            Told::Some { news: News::Did(deed), runs } => {
+                self.root_works(EACH * count(&runs));
+                self.root_event(Event::Alike { deed, who: Who::Runs(runs) });
+            }
+            Told::Rest { news: News::Did(deed), .. } => {
+                self.root_event(Event::Alike { deed, who: Who::Rest(branch) });
+            }
+            Told::Some { news: News::Bare, runs } => self.root_bare(&runs),
+            Told::Rest { news, .. } => {
+                let runs = part.units(news.kind()).to_vec();
+                self.root_bare(&runs);
+            }
+            Told::Complete { .. } => {}
+        }
+    }
+
+    fn root_bare(&mut self, hosts: &[Run]) {
+        let mut asked = false;
+        for host in hosts.iter().flat_map(|(first, count)| *first..first + count) {
+            self.root_works(HOST);
+            self.bare[host as usize] = true;
+            asked |= self.search.as_mut().is_some_and(|search| search.answer(host, false));
+        }
+        if asked {
+            self.answer_orphans();
+        }
     }
 
     fn answer_orphans(&mut self) {
@@ -303,7 +412,7 @@ impl World {
                 for event in events {
                     let host = event.rank().map_or(0, |rank| (rank / self.ranks) as usize);
                     if !self.lost[host] {
-                        self.root_busy = self.now.max(self.root_busy) + EVENT;
+                        self.root_works(EVENT);
                         self.root_event(Event::Rank(event));
                     }
                 }
@@ -314,11 +423,7 @@ impl World {
                 }
                 self.answer_cpu();
             }
-            Up::Orphans { host, left }
-                if self.search.as_mut().is_some_and(|search| search.answer(host, left)) =>
-            {
-                self.answer_orphans();
-            }
+            Up::Told(told) => self.root_told(from, told),
             Up::Lost { hosts, loss } => {
                 let lost = hosts.first().map(|host| *host as usize);
                 self.top.retain(|top| Some(*top) != lost);
@@ -336,12 +441,13 @@ impl World {
             }
         }
         self.root_event(Event::HostLost { silent: loss.silent });
-        let ranks = self.ranks;
-        for rank in hosts.iter().flat_map(|host| host * ranks..(host + 1) * ranks) {
-            let end = End::Signal(libc::SIGKILL);
-            self.root_busy = self.now.max(self.root_busy) + EVENT;
-            self.root_event(Event::Rank(RankEvent::Ended { rank, end, at: 0.0 }));
-        }
+        let (ranks, end) = (self.ranks, End::Signal(libc::SIGKILL));
+        let (deed, runs) = (
+            Deed::Ended { end, orderly: false, free: false },
+            merged(hosts.iter().map(|host| (host * ranks, ranks))),
+        );
+        self.root_works(EACH * hosts.len() as Time * Time::from(ranks));
+        self.root_event(Event::Alike { deed, who: Who::Runs(runs) });
         for host in hosts {
             if self.search.as_mut().is_some_and(|search| search.answer(*host, false)) {
                 self.answer_orphans();
@@ -352,29 +458,53 @@ impl World {
 
     /// The ranks of a host obey: those that a command ends are gone at once.
     fn obey(&mut self, host: usize, command: Command) {
-        let end = match command {
-            Command::ExitDecision { code, .. } => End::Code(code),
-            Command::End(signal) => End::Signal(signal),
-            Command::FindOrphans => {
-                let number = u32::try_from(host).unwrap();
-                return self.up(host, Up::Orphans { host: number, left: false });
+        let (now, agent) = (ms(self.now), &mut self.agents[host]);
+        let (left, told) = (std::mem::take(&mut agent.left), Some(self.now));
+        let events = match command {
+            Command::ExitDecision { code, .. } => {
+                agent.aggregate.decided();
+                let leaves = |rank| leave(rank, code, agent.announced.contains(&rank));
+                left.into_iter().flat_map(leaves).collect()
             }
-            _ => return,
+            Command::End(signal) => {
+                agent.aggregate.kills();
+                let end = End::Signal(signal);
+                left.into_iter().map(|rank| RankEvent::Ended { rank, end, at: 0.0 }).collect()
+            }
+            Command::FindOrphans => {
+                agent.left = left;
+                agent.aggregate.search(now);
+                agent.aggregate.own_left(now, false);
+                return self.stir(host);
+            }
+            _ => {
+                agent.left = left;
+                return;
+            }
         };
-        self.agents[host].told.get_or_insert(self.now);
-        let left = std::mem::take(&mut self.agents[host].left);
-        let ended = |rank| RankEvent::Ended { rank, end, at: 0.0 };
-        self.ranks_did(host, left.into_iter().map(ended).collect());
+        agent.told = agent.told.or(told);
+        self.ranks_did(host, events);
     }
 
     fn ranks_did(&mut self, host: usize, events: Vec<RankEvent>) {
-        for event in &events {
-            if let RankEvent::Ended { rank, .. } = event {
-                self.agents[host].left.retain(|left| left != rank);
-                self.own_event(host, Event::Rank(event.clone()));
+        let now = ms(self.now);
+        for event in events {
+            let agent = &mut self.agents[host];
+            match event {
+                RankEvent::Exiting { rank, .. } => agent.announced.push(rank),
+                RankEvent::Ended { rank, .. } => agent.left.retain(|left| *left != rank),
+                _ => {}
+            }
+            agent.aggregate.happened(now, event.clone());
+            if matches!(event, RankEvent::Ended { .. }) {
+                self.own_event(host, Event::Rank(event));
             }
         }
-        self.news(host, events);
+        let agent = &mut self.agents[host];
+        if agent.left.is_empty() && !std::mem::replace(&mut agent.bare, true) {
+            agent.aggregate.own_left(now, false);
+        }
+        self.stir(host);
     }
 
     fn own_event(&mut self, host: usize, event: Event) {
@@ -439,7 +569,15 @@ impl World {
     /// An agent hears from below.
     fn hears(&mut self, at: usize, from: usize, message: Up) {
         match message {
-            Up::Events(events) => self.news(at, events),
+            Up::Events(events) => {
+                self.agents[at].aggregate.heard(ms(self.now), events);
+                self.stir(at);
+            }
+            Up::Told(told) => {
+                let branch = self.agents[at].branch(from).unwrap();
+                self.agents[at].aggregate.told(ms(self.now), branch, told).unwrap();
+                self.stir(at);
+            }
             Up::CpuSampled { .. } => {
                 if self.agents[at].waiting.remove(&from) {
                     self.answer_cpu_of(at);
@@ -450,7 +588,14 @@ impl World {
                 let agent = &mut self.agents[at];
                 agent.below.retain(|below| Some(*below) != lost);
                 let waited = lost.is_some_and(|lost| agent.waiting.remove(&lost));
+                let branch = agent.branch(from).unwrap();
+                agent.aggregate.flush_branch(branch);
+                self.turn(at);
                 self.up(at, message);
+                if lost == Some(from) {
+                    self.agents[at].aggregate.lost(branch);
+                    self.stir(at);
+                }
                 if waited {
                     self.answer_cpu_of(at);
                 }
@@ -462,7 +607,7 @@ impl World {
     fn answer_cpu_of(&mut self, at: usize) {
         if self.agents[at].waiting.is_empty() {
             // What was heard before goes up first.
-            self.turn(at);
+            self.turn_all(at);
             self.up(at, Up::CpuSampled { number: 1, sample: CpuSample::default() });
         }
     }
