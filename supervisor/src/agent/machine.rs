@@ -328,7 +328,12 @@ impl Machine {
     }
 
     fn started(&mut self, rank: u32) {
-        self.members.change(rank, |member| member.started = true);
+        // The order to end reaches one that starts behind it as well.
+        let ending = matches!(self.phase, Phase::Terminating { .. } | Phase::Killing { .. });
+        self.members.change(rank, |member| {
+            member.started = true;
+            member.killed |= ending;
+        });
     }
 
     fn on_hello(&mut self, rank: u32) {

@@ -121,7 +121,9 @@ impl<'a> Record<'a> {
                 let all = self.ranks.get_mut(from..until).unwrap_or_default();
                 for record in all.iter_mut().filter(|r| r.pid.is_some() && r.end.is_none()) {
                     match deed {
-                        Deed::Ended { end, .. } => (record.end, record.ended) = (Some(end), Some(at)),
+                        Deed::Ended { end, .. } => {
+                            (record.end, record.ended) = (Some(end), Some(at))
+                        }
                         _ => record.hello = true,
                     }
                 }

@@ -117,7 +117,8 @@ impl Links {
 
     /// What each of these branches speaks for.
     pub(crate) fn parts(&self, branches: &[Branch]) -> Vec<Part> {
-        let part = |(link, branch): (&usize, &Branch)| Part::behind(&branch.ranks, self.hosts(*link));
+        let part =
+            |(link, branch): (&usize, &Branch)| Part::behind(&branch.ranks, self.hosts(*link));
         self.branches.iter().zip(branches).map(part).collect()
     }
 

@@ -67,8 +67,10 @@ const CONDUIT: &graph::Layers = &[
 /// 10,000 for launching: options of other launchers, several programs, binding, the choice of the
 /// ssh client, jobs that are watched, started again and ended whatever is stuck, and 5,000 for PMI servers,
 /// containers, debuggers of chosen ranks, stacks without a debugger, and encrypted streams, 2,000 for
-/// a PMIx server and credits of late senders.
-const PRODUCTION: usize = 66_000 + 14_000 + 11_000 + 1_000 + 2_000 + 1_000 + 10_000 + 5_000 + 2_000;
+/// a PMIx server and credits of late senders, and 2,000 for ends of large jobs told together and
+/// bursts of the software adapter.
+const PRODUCTION: usize =
+    66_000 + 14_000 + 11_000 + 1_000 + 2_000 + 1_000 + 10_000 + 5_000 + 2_000 + 2_000;
 
 /// One line of the table.
 struct Line {
