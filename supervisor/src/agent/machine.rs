@@ -329,7 +329,7 @@ impl Machine {
 
     fn started(&mut self, rank: u32) {
         // The order to end reaches one that starts behind it as well.
-        let ending = matches!(self.phase, Phase::Terminating { .. } | Phase::Killing { .. });
+        let ending = !matches!(self.phase, Phase::Running | Phase::Leaving { .. });
         self.members.change(rank, |member| {
             member.started = true;
             member.killed |= ending;

@@ -555,14 +555,15 @@ fn an_exit_with_code_0_does_not_hide_a_lost_host_or_a_rank_that_stays() {
 
 #[test]
 fn a_rank_that_starts_behind_the_order_to_end_is_ended_by_us() {
-    let mut machine = Machine::new(2, Rules { exit_bound: EXIT_BOUND, timeout_at: None });
+    let mut machine = Machine::new(3, Rules { exit_bound: EXIT_BOUND, timeout_at: None });
     let mut out = Vec::new();
     machine.handle(0, started(0), &mut out);
-    let end = |rank| RankEvent::Ended { rank, end: End::Signal(15), at: 0.0 };
+    machine.handle(0, started(1), &mut out);
+    let end = |rank| RankEvent::Ended { rank, end: End::Signal(11), at: 0.0 };
     machine.handle(1, Event::Rank(end(0)), &mut out);
-    machine.handle(2, started(1), &mut out);
-    machine.handle(3, Event::Rank(end(1)), &mut out);
-    assert_eq!([machine.is_killed(0), machine.is_killed(1)], [false, true]);
+    machine.handle(2, started(2), &mut out);
+    machine.handle(QUIET_LIMIT.ms(), Event::Rank(end(2)), &mut out);
+    assert_eq!([0, 1, 2].map(|rank| machine.is_killed(rank)), [false, true, true]);
 }
 
 /// An MPI program may end with status 0 before it has begun to speak PMI, and after it has finalized.
