@@ -1,7 +1,7 @@
 //! The C programs of `tests/c` against the libraries: how they link, what they do, how they end.
 //!
-//! By default every program is linked with the shared library of every mode and the static one of
-//! one mode, and runs with every number of ranks, the modes and the kinds of library taking turns.
+//! By default every program is linked with the shared library of every mode, every third one with the
+//! static one of a mode, and runs with every number of ranks, the modes taking turns.
 //! `scripts/test --all` links and runs the whole product, and under sanitizers and valgrind.
 
 #![expect(clippy::unwrap_used, reason = "what is missing here fails the test")]
@@ -80,7 +80,7 @@ fn every_program_links_in_every_mode() {
         let mut cells = vec![name.clone()];
         for (column, mode) in MODES.into_iter().enumerate() {
             for kind in KINDS {
-                if kind == Kind::Static && column != turn % MODES.len() && !all_requested() {
+                if kind == Kind::Static && !linked_with_archive(turn, column) {
                     cells.push("-".to_owned());
                     continue;
                 }
@@ -94,12 +94,18 @@ fn every_program_links_in_every_mode() {
     table.show();
 }
 
+/// Whether the program at place `turn` is linked with the archive of the mode in this column. That
+/// takes long: by default it is done with every third program and one mode.
+fn linked_with_archive(turn: usize, column: usize) -> bool {
+    all_requested() || (turn.is_multiple_of(3) && column == turn / 3 % MODES.len())
+}
+
 /// How a program runs in a column of the table, modes and kinds taking turns. `turn` is the
-/// program's place among all; linking the static library takes long, so a program is linked with
-/// that of one mode only, as in the table above.
+/// program's place among all; it has the archive where the table above has.
 fn way(turn: usize, column: usize) -> (&'static str, Kind) {
-    let kind = if column.is_multiple_of(MODES.len()) { Kind::Static } else { Kind::Shared };
-    (MODES[(turn + column) % MODES.len()], kind)
+    let mode = (turn + column) % MODES.len();
+    let kind = if linked_with_archive(turn, mode) { Kind::Static } else { Kind::Shared };
+    (MODES[mode], kind)
 }
 
 #[test]
@@ -158,18 +164,22 @@ fn c_programs_are_valid_cxx_too_and_clang_takes_them() {
     if !build::ready() {
         return;
     }
+    let clang = installed("clang") && installed("clang++");
+    // By default the compilers take turns.
+    let due = |turn: usize, way: usize| all_requested() || turn % 3 == way;
     for (turn, source) in sources().into_iter().enumerate() {
         for (column, mode) in MODES.into_iter().enumerate() {
-            if all_requested() || column == turn % MODES.len() {
+            if all_requested() || (due(turn, 0) && column == turn / 3 % MODES.len()) {
                 compiles("g++", &source, mode);
             }
         }
-        if installed("clang") && installed("clang++") {
-            compiles("clang", &source, "par");
-            compiles("clang++", &source, "par");
+        for (way, compiler) in [(1, "clang"), (2, "clang++")] {
+            if clang && due(turn, way) {
+                compiles(compiler, &source, "par");
+            }
         }
     }
-    if !installed("clang") || !installed("clang++") {
+    if !clang {
         testkit::skip("C programs with clang", "clang and clang++ are not both installed");
     }
 }
@@ -625,9 +635,9 @@ fn programs_are_clean_under_valgrind() {
     }
     // It is slow: by default for every second of them.
     let step = if all_requested() { 1 } else { 2 };
-    for (name, mode, ranks) in checked(&[3]).into_iter().step_by(step) {
+    for (turn, (name, mode, ranks)) in checked(&[3]).into_iter().step_by(step).enumerate() {
         let outcome = launcher(["-n", &ranks.to_string(), "valgrind", "--error-exitcode=9"])
-            .arg(built(&name, mode, Kind::Static))
+            .arg(built(&name, mode, build::kind(turn)))
             .args(arguments(&name))
             .env("GASNET_DUMMY", "GASNet dummy value")
             .env("T_EMPTY", "")
