@@ -11,6 +11,8 @@ pub(super) struct Activity {
     pub(super) polls: AtomicU64,
     polls_seen: AtomicU64,
     pub(super) posts: AtomicU64,
+    /// Passes over the device (low bits).
+    pub(super) passes: AtomicU32,
     /// Armed completion queues.
     pub(super) armed: AtomicU32,
     /// Send queues whose stream takes no more.
@@ -27,6 +29,7 @@ impl Activity {
             polls: AtomicU64::new(0),
             polls_seen: AtomicU64::new(0),
             posts: AtomicU64::new(0),
+            passes: AtomicU32::new(0),
             armed: AtomicU32::new(0),
             blocked: AtomicU32::new(0),
             attention: Flag::default(),

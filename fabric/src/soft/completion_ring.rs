@@ -3,7 +3,7 @@
 //! The ring takes no lock. A thread that is interrupted for ever inside a push hides the entries
 //! behind its own; one inside a pop keeps nothing.
 
-use super::slots::{SlotRelease, ring_index};
+use super::slots::{Releases, SlotRelease, ring_index};
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::{Completion, Opcode, Status};
 
@@ -159,26 +159,52 @@ impl CompletionRing {
         }
     }
 
-    /// Copies the next entry first and claims it then: a slot is free from its claim on, so that a
-    /// thread that loses its processor here keeps no slot.
-    pub(super) fn pop(&self) -> Option<(Completion, SlotRelease)> {
+    /// Takes entries, as many as there are and have room; how many. `releases`: what they free.
+    ///
+    /// Copies the next entries first and claims them then: a slot is free from its claim on, so
+    /// that a thread that loses its processor here keeps no slot.
+    pub(super) fn pop_list(&self, into: &mut [Completion], releases: &mut Releases) -> usize {
         let mut position = self.head.load(Ordering::Relaxed);
         loop {
-            let slot = self.slot(position)?;
-            let next = position + 1;
-            let published = slot.published.load(Ordering::Acquire);
-            if published < next {
-                return None;
+            let count = self.copy(position, into, releases);
+            if count == 0 {
+                return 0;
             }
-            let words = slot.words.each_ref().map(|word| word.load(Ordering::Relaxed));
-            // Release: who finds the slot free writes it after it was read here. It fails if
-            // another thread took the entry, and what was read may be of several.
+            // Release: who finds a slot free writes it after it was read here. It fails if another
+            // thread took an entry, and what was read may be of several.
+            let next = position + count as u64;
             let (done, missed) = (Ordering::Release, Ordering::Relaxed);
             match self.head.compare_exchange_weak(position, next, done, missed) {
-                Ok(_) => return Some(unpack(words)),
+                Ok(_) => return count,
                 Err(seen) => position = seen,
             }
         }
+    }
+
+    fn copy(&self, from: u64, into: &mut [Completion], releases: &mut Releases) -> usize {
+        releases.clear();
+        let mut count = 0;
+        for (place, position) in into.iter_mut().zip(from..) {
+            let Some(slot) = self.slot(position) else { break };
+            if slot.published.load(Ordering::Acquire) <= position {
+                break;
+            }
+            let (entry, release) =
+                unpack(slot.words.each_ref().map(|word| word.load(Ordering::Relaxed)));
+            if !releases.add(entry.qpn, release) {
+                break;
+            }
+            *place = entry;
+            count += 1;
+        }
+        count
+    }
+
+    #[cfg(test)]
+    pub(super) fn pop(&self) -> Option<(Completion, SlotRelease)> {
+        let (mut one, mut releases) = ([Completion::EMPTY], Releases::new());
+        (self.pop_list(&mut one, &mut releases) == 1)
+            .then(|| (one[0], releases.iter().next().map_or(SlotRelease::None, |(_, one)| one)))
     }
 }
 
@@ -232,6 +258,30 @@ mod tests {
         });
         assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 1));
         assert!(ring.pop().is_none());
+    }
+
+    /// A list ends where what it frees has no more room.
+    #[test]
+    fn a_list_frees_what_its_entries_freed() {
+        const PAIRS: u32 = 20;
+        let ring = CompletionRing::new(64);
+        for number in 0..3 * PAIRS {
+            let entry = Completion { qpn: number / 3, ..Completion::EMPTY };
+            assert!(ring.push(&entry, SlotRelease::Sends(u64::from(number))));
+        }
+        let (mut some, mut releases) = ([Completion::EMPTY; 64], Releases::new());
+        let (mut taken, mut freed) = (0, Vec::new());
+        loop {
+            let count = ring.pop_list(&mut some, &mut releases);
+            freed.extend(releases.iter().take(count));
+            taken += count;
+            if count == 0 {
+                break;
+            }
+        }
+        assert_eq!(taken, 3 * PAIRS as usize);
+        let last = |qpn: u32| (qpn, SlotRelease::Sends(u64::from(3 * qpn + 2)));
+        assert_eq!(freed, (0..PAIRS).map(last).collect::<Vec<_>>());
     }
 
     proptest! {
@@ -291,6 +341,12 @@ mod loom_tests {
         ids.collect()
     }
 
+    fn popped_list(ring: &CompletionRing) -> Vec<u64> {
+        let (mut some, mut releases) = ([Completion::EMPTY; 2], Releases::new());
+        let count = ring.pop_list(&mut some, &mut releases);
+        some[..count].iter().map(|one| one.id).collect()
+    }
+
     #[test]
     fn loom_two_pushers_and_a_popper_lose_nothing() {
         model(|| {
@@ -299,6 +355,23 @@ mod loom_tests {
             let mut seen = popped(&ring, 2);
             pushers.into_iter().for_each(|one| one.join().unwrap());
             seen.extend(popped(&ring, 2));
+            seen.sort_unstable();
+            assert_eq!(seen, [1, 2]);
+        });
+    }
+
+    #[test]
+    fn loom_lists_hold_each_entry_once() {
+        model(|| {
+            let ring = Arc::new(CompletionRing::new(2));
+            assert!(ring.push(&entry(1), SlotRelease::Sends(1)));
+            let other = Arc::clone(&ring);
+            let popper = loom::thread::spawn(move || popped_list(&other));
+            let pusher = pushing(&ring, &[2]);
+            let mut seen = popped_list(&ring);
+            seen.extend(popper.join().unwrap());
+            pusher.join().unwrap();
+            seen.extend(popped_list(&ring));
             seen.sort_unstable();
             assert_eq!(seen, [1, 2]);
         });

@@ -8,7 +8,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::completion_ring::CompletionRing;
 use super::context::Context;
-use super::slots::SlotRelease;
+use super::slots::{Releases, SlotRelease};
 use crate::sync::{AtomicBool, Ordering};
 use crate::{AsyncEvent, Channel, Completion, Error};
 
@@ -63,12 +63,21 @@ impl Cq {
         self.ring.depth()
     }
 
-    /// Adds a completion and reports it if the queue is armed. A queue without room is broken for
-    /// good.
+    /// Adds a completion and reports it if the queue is armed.
     pub(super) fn push(&self, entry: &Completion, release: SlotRelease) {
+        self.add(entry, release);
+        self.report();
+    }
+
+    /// Adds a completion, which [`Cq::report`] must follow. A queue without room is broken for good.
+    pub(super) fn add(&self, entry: &Completion, release: SlotRelease) {
         if !self.ring.push(entry, release) && !self.overflowed.swap(true, Ordering::SeqCst) {
             self.ctx.events.push(AsyncEvent::CqError);
         }
+    }
+
+    /// Reports what was added if the queue is armed.
+    pub(super) fn report(&self) {
         if self.ring.take_armed() {
             self.ctx.activity.armed.fetch_sub(1, Ordering::SeqCst);
             if let Some(channel) = &self.channel {
@@ -78,12 +87,14 @@ impl Cq {
     }
 
     pub(super) fn drain(&self, into: &mut [Completion]) -> usize {
-        let mut count = 0;
-        for place in into {
-            let Some((entry, release)) = self.ring.pop() else { break };
-            self.ctx.slots.release(entry.qpn, release);
-            *place = entry;
-            count += 1;
+        let (mut count, mut releases) = (0, Releases::new());
+        while let Some(rest) = into.get_mut(count..).filter(|rest| !rest.is_empty()) {
+            let taken = self.ring.pop_list(rest, &mut releases);
+            if taken == 0 {
+                break;
+            }
+            releases.iter().for_each(|(qpn, release)| self.ctx.slots.release(qpn, release));
+            count += taken;
         }
         count
     }

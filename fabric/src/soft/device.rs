@@ -105,7 +105,7 @@ impl SoftDevice {
     pub(super) fn destroy_qp(&self, qp: &Qp) {
         qp.destroyed.store(true);
         if let Some(mut progress) = try_lock_for(&self.progress, Wait::Post) {
-            progress.flush_acks_of(&self.ctx, qp);
+            progress.flush_all_of(&self.ctx, qp);
         }
         qp.destroy();
         self.qps.remove(&self.ctx, qp.number);

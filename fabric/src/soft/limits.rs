@@ -30,19 +30,23 @@ pub(super) const MAX_BACKLOG: usize = 16 << 20;
 /// bytes.
 pub(super) const INLINE_COPY_MAX: usize = 8 << 10;
 
-/// Requests in flight from which small ones are deferred, to share a system call.
+/// Requests in flight from which small ones are deferred although polls come between them.
 pub(super) const DEFER_FROM: u64 = 8;
-/// So many deferred requests are sent at once.
-pub(super) const DEFER_COUNT: u32 = 8;
-/// So many deferred bytes are sent at once.
-pub(super) const DEFER_BYTES: usize = 8 << 10;
+/// So many small requests share a system call.
+pub(super) const BURST_COUNT: u32 = 16;
+/// Bytes of such requests.
+pub(super) const BURST_BYTES: usize = 8 << 10;
+/// Passes over a device that a deferred request waits, while there is a post between any two.
+pub(super) const BURST_PASSES: u32 = 16;
 /// Greatest message on the reverse path.
 pub(super) const REVERSE_MAX: usize = 4 << 10;
-/// Messages that may be done without an acknowledgement on its reverse_role.
+/// Messages that may be done without an acknowledgement on its way, for a turn of their stream and
+/// at all.
 pub(super) const ACK_COUNT: u64 = 16;
-/// Bytes that may have arrived without an acknowledgement on its reverse_role.
+pub(super) const ACK_MOST: u64 = 2 * ACK_COUNT;
+/// Bytes that may have arrived without an acknowledgement on its way.
 pub(super) const ACK_BYTES: u64 = 128 << 10;
-/// Looks without data after which a unacked of acknowledgements is paid.
+/// Turns without data after which an acknowledgement goes out.
 pub(super) const ACK_IDLE: u32 = 6;
 /// Bytes of one read from a socket into the shared buffer.
 pub(super) const SCRATCH: usize = 64 << 10;

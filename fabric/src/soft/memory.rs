@@ -386,6 +386,13 @@ impl<'a> Gather<'a> {
     /// Sends what the socket takes; `None`: nothing now.
     pub(super) fn send(mut self, socket: BorrowedFd<'_>) -> io::Result<Option<usize>> {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        if let [one] = self.list.get(..self.count).unwrap_or_default() {
+            return without_waiting(|| {
+                // SAFETY: the fragment is live (borrowed bytes or a counted span) and is only read
+                // by the call.
+                count(unsafe { libc::send(socket.as_raw_fd(), one.iov_base, one.iov_len, flags) })
+            });
+        }
         if self.total() <= JOINED {
             return self.send_joined(socket, flags);
         }

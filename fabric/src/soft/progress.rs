@@ -18,7 +18,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
 use super::context::{Context, DATAGRAMS, LISTENER};
 use super::handshake::{Accepting, Connecting, Parked};
-use super::limits::{ASK_EVERY, HOT, HOT_MISSES, SCRATCH, TICK_EVERY, UNWATCH};
+use super::limits::{ASK_EVERY, BURST_PASSES, HOT, HOT_MISSES, SCRATCH, TICK_EVERY, UNWATCH};
 use super::lock::{Wait, try_lock_for};
 use super::qp::Qp;
 use super::qp_shared::Turn;
@@ -30,9 +30,9 @@ use super::ud;
 /// A stream and what it is used for.
 #[derive(Debug)]
 enum Conn {
-    Accepting(Accepting),
-    Parked(Parked),
-    Connecting(Arc<Qp>, Connecting),
+    Accepting(Box<Accepting>),
+    Parked(Box<Parked>),
+    Connecting(Arc<Qp>, Box<Connecting>),
     /// Requests go out, answers come in.
     Requester(Arc<Qp>, Arc<Stream>),
     /// Requests come in, answers go out.
@@ -148,6 +148,8 @@ pub(super) struct Progress {
     scratch: Box<[u8]>,
     passes: u32,
     posts: u64,
+    /// Passes that have left what is deferred.
+    left_waiting: u32,
     ticked: Option<Instant>,
     accept_again: bool,
     busy: bool,
@@ -178,6 +180,7 @@ impl Progress {
     /// check everything.
     pub(super) fn pass(&mut self, ctx: &Context, eager: bool) -> PassResult {
         self.passes = self.passes.wrapping_add(1);
+        ctx.activity.passes.store(self.passes, Relaxed);
         if ctx.activity.attention.take() {
             self.handle_attention(ctx);
         }
@@ -210,25 +213,39 @@ impl Progress {
         PassResult { soon: !self.again.is_empty(), busy: self.busy, contended }
     }
 
-    /// Deferred requests go out when nothing was posted between two passes.
+    /// Deferred requests go out. They wait on while there is one post between any two passes: who
+    /// sends many with a poll after each.
     fn flush_deferred(&mut self, ctx: &Context, eager: bool) {
         let posts = ctx.activity.posts.load(Relaxed);
-        let idle = posts == self.posts;
-        self.posts = posts;
-        if !(idle || eager) || !ctx.activity.deferred.take() {
+        let one = posts.wrapping_sub(std::mem::replace(&mut self.posts, posts)) == 1;
+        if !ctx.activity.deferred.is_set() {
             return;
         }
-        for entry in &self.entries {
-            if let Some(Conn::Requester(qp, _)) = &entry.conn
-                && qp.deferred.take()
-            {
-                match try_lock_for(&qp.sq, Wait::Spin) {
-                    Some(mut sq) => sq.flush(qp),
-                    None => {
-                        qp.mark_deferred();
-                        self.contended = true;
-                    }
-                }
+        if one && !eager && self.left_waiting < BURST_PASSES {
+            self.left_waiting += 1;
+            return;
+        }
+        self.left_waiting = 0;
+        ctx.activity.deferred.take();
+        for index in 0..self.entries.len() {
+            self.flush_deferred_of(index);
+        }
+    }
+
+    fn flush_deferred_of(&mut self, index: usize) {
+        let conn = self.entries.get(index).and_then(|entry| entry.conn.as_ref());
+        let Some(Conn::Requester(qp, _)) = conn else { return };
+        if !qp.deferred.take() {
+            return;
+        }
+        let qp = Arc::clone(qp);
+        match try_lock_for(&qp.sq, Wait::Spin) {
+            Some(mut sq) => {
+                sq.flush_burst(&qp, |message, rest| self.send_reverse(&qp, message, rest));
+            }
+            None => {
+                qp.mark_deferred();
+                self.contended = true;
             }
         }
     }

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::context::Context;
 use super::cq::Cq;
-use super::limits::MAX_INLINE;
+use super::limits::{ACK_COUNT, ACK_MOST, MAX_INLINE};
 use super::qp_state::answers;
 use super::rq::{Rq, Taken};
 use super::slots::SlotRelease;
 use super::stream::{Stream, tampering};
-use super::wire::{Refusal, low};
+use super::wire::{Refusal, Request, low};
 use crate::sync::Flag;
 use crate::types::connection::AtomicQpState;
 use crate::{AsyncEvent, Completion, Opcode, QpState, QpType, RecvWr, Status};
@@ -44,6 +44,15 @@ pub(super) struct Turn {
     pub(super) again: bool,
 }
 
+/// What became of a message of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivered {
+    Yes,
+    /// Another thread is in the receive queue; try again soon.
+    Busy,
+    NoReceive,
+}
+
 #[derive(Debug)]
 pub(super) struct QpShared {
     pub(super) ctx: Arc<Context>,
@@ -63,6 +72,8 @@ pub(super) struct Marks {
     /// acknowledged.
     done: AtomicU64,
     announced: AtomicU64,
+    /// How many were done and not acknowledged at the last turn of the stream.
+    unacked_before: AtomicU64,
     /// Number of the peer's next request on this connection. Only the thread that drives the
     /// streams of the device changes it.
     pub(super) next_msn: AtomicU32,
@@ -171,7 +182,7 @@ impl QpShared {
         if self.shares_receives() { SlotRelease::None } else { SlotRelease::Receives(number + 1) }
     }
 
-    /// Reports the end of a send.
+    /// Adds the end of a send, which [`QpShared::report_sends`] must follow.
     pub(super) fn complete_send(
         &self,
         id: u64,
@@ -181,13 +192,58 @@ impl QpShared {
         release: SlotRelease,
     ) {
         let entry = Completion { id, status, opcode, len, qpn: self.number, ..Completion::EMPTY };
-        self.queues.send.push(&entry, release);
+        self.queues.send.add(&entry, release);
+    }
+
+    pub(super) fn report_sends(&self) {
+        self.queues.send.report();
     }
 
     /// Reports the end of receive `number`.
     pub(super) fn complete_receive(&self, entry: &Completion, number: u64) {
         let entry = Completion { qpn: self.number, ..*entry };
         self.queues.recv.push(&entry, self.release(number));
+    }
+
+    /// As [`QpShared::complete_receive`] of a success, which [`QpShared::report_receives`] must
+    /// follow.
+    fn add_receive(&self, entry: &Completion, number: u64) {
+        let entry = Completion { qpn: self.number, ..*entry };
+        self.queues.recv.add(&entry, self.release(number));
+    }
+
+    pub(super) fn report_receives(&self) {
+        self.queues.recv.report();
+    }
+
+    /// Puts a whole message of the peer, its next request, into a receive. `Delivered::Yes`:
+    /// [`QpShared::report_receives`] must follow.
+    pub(super) fn deliver(
+        &self,
+        request: &Request,
+        imm: Option<u32>,
+        bytes: &[u8],
+    ) -> Result<Delivered, Refusal> {
+        let (receive, number) = match self.receives().take() {
+            Taken::One(receive, number) => (receive, number),
+            Taken::Busy => return Ok(Delivered::Busy),
+            Taken::None => return Ok(Delivered::NoReceive),
+        };
+        if request.len > receive.buffer.len {
+            self.end_receive(&receive, number, Status::LocalLength);
+            return Err(Refusal::Invalid);
+        }
+        let Some(span) = self.ctx.regions.local(&receive.buffer, true) else {
+            self.end_receive(&receive, number, Status::LocalProtection);
+            return Err(Refusal::Operation);
+        };
+        span.fill(bytes);
+        drop(span);
+        let (opcode, len) = (Opcode::Receive, request.len);
+        let entry = Completion { id: receive.id, opcode, len, imm, ..Completion::EMPTY };
+        self.add_receive(&entry, number);
+        self.request_done(request);
+        Ok(Delivered::Yes)
     }
 
     /// Takes a receive for a message of `len` bytes; one that the message does not fit into fails.
@@ -256,9 +312,10 @@ impl QpShared {
 
     // ---- acknowledgements
 
-    /// One more request of the peer is done.
-    pub(super) fn request_done(&self) {
-        self.done.store(self.done.load(Relaxed) + 1, Ordering::SeqCst);
+    /// The peer's next request is done.
+    pub(super) fn request_done(&self, request: &Request) {
+        self.next_msn.store(request.msn.wrapping_add(1), Relaxed);
+        self.done.store(self.done.load(Relaxed) + 1, Ordering::Release);
     }
 
     pub(super) fn done(&self) -> u64 {
@@ -274,15 +331,24 @@ impl QpShared {
         self.announced.fetch_max(done, Relaxed);
     }
 
-    /// The acknowledgement that a request carries which is posted now. `first`: nothing is in
-    /// flight before it, so the peer reads its header whatever buffers it has; only then the
-    /// acknowledgement counts as sent.
-    pub(super) fn ack_to_carry(&self, first: bool) -> Option<u32> {
+    /// At the end of a turn: whether so many requests are not acknowledged that the peer is to be
+    /// told. Those of this turn may wait for the next, as what their user sends until then carries
+    /// their acknowledgement.
+    pub(super) fn is_ack_due(&self) -> bool {
+        let unacked = self.unacked();
+        let before = self.unacked_before.load(Relaxed);
+        self.unacked_before.store(unacked, Relaxed);
+        unacked >= ACK_MOST || unacked.min(before) >= ACK_COUNT
+    }
+
+    /// The acknowledgement that a request carries which is posted now. `reaches_peer`: the peer
+    /// reads its header whatever buffers it has; only then the acknowledgement counts as sent.
+    pub(super) fn ack_to_carry(&self, reaches_peer: bool) -> Option<u32> {
         let done = self.done.load(Relaxed);
         if self.announced.load(Relaxed) >= done {
             return None;
         }
-        if first {
+        if reaches_peer {
             self.set_announced(done);
         }
         Some(low(done))
@@ -295,6 +361,9 @@ impl QpShared {
     }
 
     pub(super) fn take_deferred_ack(&self) -> Option<u32> {
+        if self.deferred_ack.load(Relaxed) == 0 {
+            return None;
+        }
         let ack = self.deferred_ack.swap(0, Ordering::SeqCst);
         (ack != 0).then(|| low(ack))
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use self::wqe::Wqe;
-use super::limits::{DEFER_BYTES, DEFER_COUNT, DEFER_FROM, FEW_SGE, INLINE_COPY_MAX, MAX_MESSAGE};
+use super::limits::{BURST_BYTES, BURST_COUNT, DEFER_FROM, FEW_SGE, INLINE_COPY_MAX, MAX_MESSAGE};
 use super::memory::Gather;
 use super::qp_shared::QpShared;
 use super::reverse_path::ReversePath;
@@ -67,10 +67,15 @@ pub(super) struct SendQueue {
     tail: u64,
     /// Number of the first request of this connection.
     base: u64,
-    /// Bytes of inline requests that are not written yet, in order.
+    /// Inline requests that are not written yet, in order: their headers and their data.
     backlog: VecDeque<u8>,
     backlog_max: usize,
+    /// Requests that wait for others, to share a system call with them.
     deferred: u32,
+    /// All that waits is deferred and goes on the reverse path.
+    backward: bool,
+    /// Number of the device's pass before the last post.
+    posted_in: u32,
     pub(super) stream: Option<Arc<Stream>>,
     /// The connection was there and is gone.
     pub(super) lost: bool,
@@ -153,24 +158,25 @@ impl SendQueue {
         self.tail - self.head
     }
 
-    /// Takes a request; sends it at once when the stream takes it. `released`: requests before this
-    /// number were polled.
+    /// Takes a request; sends it at once when the stream takes it and it is not deferred.
+    /// `released`: requests before this number were polled. `may_defer`: somebody polls soon.
     pub(super) fn post(
         &mut self,
         qp: &QpShared,
         send: &SendWr<'_>,
         released: u64,
         may_defer: bool,
-        reverse: impl FnOnce(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
+        reverse: impl Fn(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
     ) -> Result<(), PostError> {
         if self.tail.saturating_sub(released) >= self.max {
             return Err(PostError::Full);
         }
         let mut wqe = self.admit(qp, send)?;
+        let joins = self.joins_burst(qp.ctx.activity.passes.load(Relaxed)) && may_defer;
         let idle = self.next == self.tail;
         wqe.ack = match wqe.operation {
             Operation::WriteImm { .. } => None,
-            _ => qp.ack_to_carry(self.next == self.head),
+            _ => qp.ack_to_carry(self.reaches_peer(qp)),
         };
         wqe.credit_limit = qp.credit_limit();
         let number = self.tail;
@@ -181,38 +187,78 @@ impl SendQueue {
             self.keep_sges(number, list);
         }
         self.tail += 1;
-        let back = idle && self.may_use_reverse(qp, &wqe);
+        let back = (idle || self.backward) && self.may_use_reverse(qp, &wqe);
         self.reverse.count(&wqe.operation);
         if qp.is_error() {
             self.flush_all(qp);
             return Ok(());
         }
-        let small = wqe.size() + self.backlog.len() <= DEFER_BYTES;
-        let busy = number - self.head >= DEFER_FROM;
-        if back
-            && wqe.fault.is_none()
-            && self.can_write(&wqe)
-            && self.write_reverse(qp, &wqe, &send.data, reverse)
-        {
+        let back = back && wqe.fault.is_none() && self.can_write(&wqe);
+        if joins && self.defer(qp, &wqe, &send.data, back && wqe.inline) {
             return Ok(());
         }
-        self.reverse.forward_until = self.tail;
-        if may_defer && small && busy && self.deferred < DEFER_COUNT && !self.blocked {
-            self.deferred += 1;
-            self.keep(&send.data, 0);
-            qp.mark_deferred();
+        if back && idle && self.write_reverse(qp, &wqe, &send.data, &reverse) {
             return Ok(());
         }
+        if back && wqe.inline && self.backward {
+            self.keep(number, &wqe, &send.data, 0);
+            self.flush_burst(qp, &reverse);
+            return Ok(());
+        }
+        self.go_forward();
         if idle && wqe.fault.is_none() && self.can_write(&wqe) {
             self.write_now(qp, &wqe, &send.data);
         } else {
-            self.keep(&send.data, 0);
+            self.keep(number, &wqe, &send.data, 0);
             self.flush(qp);
         }
         if wqe.fault.is_some() {
             self.retire(qp);
         }
         Ok(())
+    }
+
+    /// Whether the peer reads the header of a request that is posted now whatever it does: there is
+    /// a receive for all messages before it, or nothing is in flight.
+    fn reaches_peer(&self, qp: &QpShared) -> bool {
+        let flows = self.stream.is_some() && !self.blocked;
+        let limit = qp.peer_credit_limit.load(Relaxed);
+        self.next == self.head || flows && self.reverse.has_receives(limit)
+    }
+
+    /// Whether a request that is posted now is one of several. One alone goes at once: it is a
+    /// burst when another was posted since the last `pass` of the device, or when there is a post
+    /// between any two passes and many are in flight.
+    fn joins_burst(&mut self, pass: u32) -> bool {
+        let passes = pass.wrapping_sub(std::mem::replace(&mut self.posted_in, pass));
+        let in_flight = self.in_flight();
+        in_flight != 0 && (passes == 0 || passes == 1 && in_flight >= DEFER_FROM)
+    }
+
+    /// Lets the last posted request wait for others; `back`: on the reverse path. False: it does not
+    /// suit those that wait.
+    fn defer(&mut self, qp: &QpShared, wqe: &Wqe, data: &Data<'_>, back: bool) -> bool {
+        let small = wqe.size() + self.backlog.len() <= BURST_BYTES;
+        let ready = self.stream.is_some() && !self.blocked && wqe.fault.is_none();
+        if !small || !ready || self.deferred + 1 >= BURST_COUNT {
+            return false;
+        }
+        if !back {
+            self.go_forward();
+        }
+        self.backward = back;
+        self.keep(self.tail - 1, wqe, data, 0);
+        self.deferred += 1;
+        if self.deferred == 1 {
+            qp.mark_deferred();
+        }
+        true
+    }
+
+    /// All that is posted goes on the own stream, also what waits for the reverse path.
+    fn go_forward(&mut self) {
+        self.backward = false;
+        self.reverse.forward_until = self.tail;
     }
 
     fn admit(&self, qp: &QpShared, send: &SendWr<'_>) -> Result<Wqe, PostError> {
@@ -307,13 +353,18 @@ impl SendQueue {
     /// Completes what is done, in order, and fails the queue pair at a request that was found
     /// wrong.
     pub(super) fn retire(&mut self, qp: &QpShared) {
+        let mut any = false;
         while self.head < self.acked {
             let wqe = *self.wqe(self.head);
             if wqe.operation.awaits_data() && !wqe.answered {
-                return;
+                break;
             }
+            any |= wqe.signaled;
             self.end(qp, &wqe, self.head, Status::Success);
             self.head += 1;
+        }
+        if any {
+            qp.report_sends();
         }
         if self.head == self.next
             && self.head < self.tail
@@ -323,6 +374,7 @@ impl SendQueue {
         }
     }
 
+    /// [`QpShared::report_sends`] must follow.
     fn end(&self, qp: &QpShared, wqe: &Wqe, number: u64, status: Status) {
         if wqe.signaled || status != Status::Success {
             let len = if wqe.operation.awaits_data() { wqe.len } else { 0 };
@@ -354,6 +406,7 @@ impl SendQueue {
             self.end(qp, &wqe, self.head, Status::Flushed);
             self.head += 1;
         }
+        qp.report_sends();
         self.forget(qp);
     }
 
@@ -367,6 +420,7 @@ impl SendQueue {
         self.offset = 0;
         self.reads = 0;
         self.deferred = 0;
+        self.backward = false;
         self.parser = Responses::default();
         self.kept = Vec::new();
         self.reverse = ReversePath::new(self.reverse.role, self.tail);
@@ -374,6 +428,12 @@ impl SendQueue {
         self.seen = (self.tail, None);
         self.connecting = false;
         self.reconnect = (None, RECONNECT_FIRST.limit);
+    }
+
+    /// Requests that are posted and not written.
+    #[cfg(test)]
+    pub(super) const fn unwritten(&self) -> u64 {
+        self.tail - self.next
     }
 
     /// The number after the last posted request.

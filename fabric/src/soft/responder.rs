@@ -13,10 +13,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use self::transmit::Out;
-use super::limits::{ACK_BYTES, ACK_COUNT, ACK_IDLE, DIRECT, MAX_WR, rnr_timer};
+use super::limits::{ACK_BYTES, ACK_IDLE, DIRECT, MAX_WR, rnr_timer};
 use super::memory::Table;
 use super::qp::{Attributes, Qp};
-use super::qp_shared::Turn;
+use super::qp_shared::{Delivered, Turn};
 use super::reverse_path::ReverseRole;
 use super::rq::Taken;
 use super::stream::Stream;
@@ -94,6 +94,8 @@ pub(super) struct Responder {
     urgent: bool,
     idle: u32,
     large: bool,
+    /// Receives ended in this turn, and nobody was told.
+    unreported: bool,
     /// Data so far of a write that a fault script delays.
     late: Vec<u8>,
 }
@@ -116,6 +118,7 @@ impl Responder {
             urgent: false,
             idle: 0,
             large: false,
+            unreported: false,
             late: Vec::new(),
         }
     }
@@ -129,6 +132,9 @@ impl Responder {
         eager: bool,
     ) -> Option<Turn> {
         let turn = self.try_turn(regions, scratch, eager);
+        if std::mem::take(&mut self.unreported) {
+            self.qp.report_receives();
+        }
         if turn.is_none() {
             self.abandon();
         }
@@ -143,13 +149,13 @@ impl Responder {
         self.write_out(regions)?;
         let turn = self.read(regions, scratch)?;
         self.idle = if turn.progressed { 0 } else { self.idle.saturating_add(1) };
-        let unacked = self.qp.unacked();
+        let many = self.qp.is_ack_due();
         let due = eager
+            || many
             || (self.urgent && !turn.again)
             || self.idle >= ACK_IDLE
-            || unacked >= ACK_COUNT
             || self.unacked_bytes >= ACK_BYTES;
-        if unacked != 0 && due {
+        if due {
             self.queue_ack();
         }
         self.write_out(regions)?;
@@ -158,12 +164,13 @@ impl Responder {
 
     fn queue_ack(&mut self) {
         let done = self.qp.done();
+        // What a request has acknowledged counts no more.
+        self.unacked_bytes = 0;
+        self.urgent = false;
         if self.qp.unacked() == 0 {
             return;
         }
         self.qp.set_announced(done);
-        self.unacked_bytes = 0;
-        self.urgent = false;
         self.answer(Response::Ack { done: low(done) }, &[]);
     }
 
@@ -197,13 +204,16 @@ impl Responder {
         }
     }
 
-    fn arrived(&mut self, regions: &Table, header: &[u8; REQUEST]) {
+    /// Takes a header; `body`: what has come after it. Returns how much of that was used.
+    fn arrived(&mut self, regions: &Table, header: &[u8; REQUEST], body: &[u8]) -> usize {
         let Ok(request) = Request::decode(header) else {
-            return self.refuse(Refusal::Invalid, true);
+            self.refuse(Refusal::Invalid, true);
+            return 0;
         };
         let ahead = request.msn.wrapping_sub(self.qp.next_msn.load(Relaxed));
         if ahead != 0 && (self.reverse_role != ReverseRole::Receiver || ahead > MAX_WR) {
-            return self.refuse(Refusal::Invalid, true);
+            self.refuse(Refusal::Invalid, true);
+            return 0;
         }
         if let Operation::Send { .. } = request.operation {
             self.qp.peer_credit_limit.store(request.credit_limit, Relaxed);
@@ -211,13 +221,43 @@ impl Responder {
         if let Some(done) = request.ack
             && !self.qp.acknowledged(done)
         {
-            return self.refuse(Refusal::Invalid, true);
+            self.refuse(Refusal::Invalid, true);
+            return 0;
         }
         if ahead != 0 {
             self.parse = Parse::OutOfOrder { request };
-            return;
+            return 0;
+        }
+        if let Operation::Send { imm } = request.operation
+            && let Some(bytes) = body.get(..request.len as usize)
+        {
+            return self.message(regions, request, imm, bytes);
         }
         self.begin(regions, request, None);
+        0
+    }
+
+    /// A message that is all there.
+    fn message(
+        &mut self,
+        regions: &Table,
+        request: Request,
+        imm: Option<u32>,
+        bytes: &[u8],
+    ) -> usize {
+        self.parse = Parse::START;
+        self.qp.ctx.faults.writes.place(regions, None);
+        match self.qp.deliver(&request, imm, bytes) {
+            Ok(Delivered::Yes) => {
+                self.unreported = true;
+                self.count(&request);
+                return bytes.len();
+            }
+            Ok(Delivered::Busy) => self.parse = Parse::RnrWait { request, until: None },
+            Ok(Delivered::NoReceive) => self.stall(request, None),
+            Err(why) => self.refuse(why, true),
+        }
+        0
     }
 
     /// Finds the place of a request's data; executes a request without data.
@@ -378,15 +418,19 @@ impl Responder {
             }
             Place::Memory { .. } | Place::Nowhere => {}
         }
-        self.qp.next_msn.store(request.msn.wrapping_add(1), Relaxed);
-        self.unacked_bytes += request.body() as u64;
-        self.urgent |= request.want_ack;
-        self.large = request.body() >= DIRECT;
-        self.qp.request_done();
+        self.count(&request);
+        self.qp.request_done(&request);
         if request.operation.awaits_data() {
             // Its data is its acknowledgement, and that of all before.
             self.qp.set_announced(self.qp.done());
         }
+    }
+
+    /// A request is done.
+    const fn count(&mut self, request: &Request) {
+        self.unacked_bytes += request.body() as u64;
+        self.urgent |= request.want_ack;
+        self.large = request.body() >= DIRECT;
     }
 
     /// Whether the wait for a receive has a limit.

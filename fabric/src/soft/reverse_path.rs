@@ -63,6 +63,12 @@ impl ReversePath {
         }
     }
 
+    /// Whether there is a receive for all messages so far, where the peer has those up to
+    /// `credit_limit`.
+    pub(super) const fn has_receives(&self, credit_limit: u32) -> bool {
+        credit_limit.wrapping_sub(self.messages) < 1 << 31
+    }
+
     /// Whether a request of `len` bytes may use the reverse path. `acked`: requests before this
     /// number are done; `credit_limit`: messages that the peer has receives for.
     pub(super) fn takes(
@@ -105,6 +111,16 @@ mod tests {
                 ReverseRole::Sender => prop_assert_eq!(two, ReverseRole::Receiver),
                 ReverseRole::Receiver => prop_assert_eq!(two, ReverseRole::Sender),
             }
+        }
+
+        /// All messages have receives up to the credit limit, also where the numbers wrap.
+        #[test]
+        fn messages_within_the_credit_limit_have_receives(
+            messages in any::<u32>(),
+            left in -1000_i32..1000,
+        ) {
+            let path = ReversePath { messages, ..ReversePath::default() };
+            prop_assert_eq!(path.has_receives(messages.wrapping_add_signed(left)), left >= 0);
         }
 
         /// Never more messages than there are receives for, and never past one that may wait.

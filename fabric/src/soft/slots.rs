@@ -49,6 +49,50 @@ pub(super) enum SlotRelease {
     Receives(u64),
 }
 
+/// Queues whose releases a list of completions has room for.
+const QUEUES: usize = 8;
+
+/// What a list of completions frees: those of a queue that follow each other are one release.
+#[derive(Debug)]
+pub(super) struct Releases {
+    list: [(u32, SlotRelease); QUEUES],
+    count: usize,
+}
+
+impl Releases {
+    pub(super) const fn new() -> Self {
+        Self { list: [(0, SlotRelease::None); QUEUES], count: 0 }
+    }
+
+    pub(super) const fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Adds one of queue pair `qpn`. False: no room.
+    pub(super) fn add(&mut self, qpn: u32, release: SlotRelease) -> bool {
+        let last = self.count.checked_sub(1).and_then(|last| self.list.get_mut(last));
+        match (last, release) {
+            (_, SlotRelease::None) => return true,
+            (Some((known, SlotRelease::Sends(most))), SlotRelease::Sends(number))
+            | (Some((known, SlotRelease::Receives(most))), SlotRelease::Receives(number))
+                if *known == qpn =>
+            {
+                *most = number.max(*most);
+                return true;
+            }
+            _ => {}
+        }
+        let Some(place) = self.list.get_mut(self.count) else { return false };
+        *place = (qpn, release);
+        self.count += 1;
+        true
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, SlotRelease)> {
+        self.list.iter().take(self.count).copied()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Released {
     number: AtomicU32,

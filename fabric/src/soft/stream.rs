@@ -75,18 +75,6 @@ impl Stream {
         }
     }
 
-    /// The same for few bytes of this program.
-    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        match &self.secure {
-            None => without_waiting(|| (&self.tcp).write(bytes)),
-            Some(secure) => {
-                let mut data = Gather::new();
-                data.bytes(bytes);
-                secure.send(&self.tcp, &data)
-            }
-        }
-    }
-
     /// Whether bytes were taken that do not count as written: the writer has to come again with
     /// them.
     pub(super) fn is_committed(&self) -> bool {

@@ -23,7 +23,7 @@ impl Progress {
         &mut self,
         ctx: &Context,
         token: u64,
-        mut conn: Accepting,
+        mut conn: Box<Accepting>,
     ) -> Fate {
         let target = match conn.turn(ctx.own()) {
             Ok(None) => return Some((Conn::Accepting(conn), Turn::default())),
@@ -34,11 +34,11 @@ impl Progress {
             }
         };
         self.accepting = self.accepting.saturating_sub(1);
-        self.admit(token, Parked::new(conn.proved(ctx.own()), target?))
+        self.admit(token, Box::new(Parked::new(conn.proved(ctx.own()), target?)))
     }
 
     /// Gives the stream of a known requester to its queue pair, or keeps it until that is ready.
-    pub(super) fn admit(&mut self, token: u64, parked: Parked) -> Fate {
+    pub(super) fn admit(&mut self, token: u64, parked: Box<Parked>) -> Fate {
         let Target { to, from, psn, rnr } = parked.target;
         let refuse = |parked: &Parked| {
             parked.answer(false);
@@ -112,7 +112,8 @@ impl Progress {
         if self.accepting >= ctx.unproven {
             self.drop_oldest_accepting(ctx);
         }
-        if let Some(token) = self.add(ctx, Conn::Accepting(Accepting::new(stream, peer))) {
+        if let Some(token) = self.add(ctx, Conn::Accepting(Box::new(Accepting::new(stream, peer))))
+        {
             self.accepting += 1;
             self.turn(ctx, token, false, true);
         }
@@ -144,14 +145,15 @@ impl Progress {
             };
             started.inspect_err(warn).ok()
         });
-        let token = started.and_then(|conn| self.add(ctx, Conn::Connecting(Arc::clone(qp), conn)));
+        let token = started
+            .and_then(|conn| self.add(ctx, Conn::Connecting(Arc::clone(qp), Box::new(conn))));
         match token {
             Some(token) => drop(self.turn(ctx, token, true, true)),
             None => connect_failed(qp),
         }
     }
 
-    pub(super) fn turn_connecting(ctx: &Context, qp: Arc<Qp>, mut conn: Connecting) -> Fate {
+    pub(super) fn turn_connecting(ctx: &Context, qp: Arc<Qp>, mut conn: Box<Connecting>) -> Fate {
         if qp.destroyed.is_set() || qp.state() != QpState::Rts {
             return None;
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::{Conn, Entry, Fate, Progress};
 use crate::soft::context::Context;
-use crate::soft::limits::{ACK_COUNT, ACK_IDLE};
+use crate::soft::limits::ACK_IDLE;
 use crate::soft::lock::{Wait, try_lock_for};
 use crate::soft::memory::Gather;
 use crate::soft::qp::Qp;
@@ -108,8 +108,11 @@ impl Progress {
         self.drop_where(|conn| conn.qp().is_some_and(|one| std::ptr::eq(&raw const **one, qp)));
     }
 
-    /// Writes the acknowledgements of a queue pair that are pending.
-    pub(in crate::soft) fn flush_acks_of(&mut self, ctx: &Context, qp: &Qp) {
+    /// Writes what a queue pair has deferred, and the acknowledgements that are pending.
+    pub(in crate::soft) fn flush_all_of(&mut self, ctx: &Context, qp: &Qp) {
+        if let Some(mut sq) = try_lock_for(&qp.sq, Wait::Post) {
+            sq.flush_burst(qp, |message, rest| self.send_reverse(qp, message, rest));
+        }
         if let Some(responder) = self.responder(qp) {
             responder.flush_acks(&ctx.regions);
         }
@@ -147,11 +150,11 @@ impl Progress {
     /// Acknowledges messages of the reverse path when no request is likely to do it soon. `misses`:
     /// turns without data.
     fn ack_reverse(&mut self, ctx: &Context, qp: &Qp, misses: u32, eager: bool) {
-        let unacked = qp.unacked();
-        if unacked == 0 {
+        let many = qp.is_ack_due();
+        if qp.unacked() == 0 {
             return;
         }
-        if !(eager || misses >= ACK_IDLE || unacked >= ACK_COUNT) {
+        if !(eager || many || misses >= ACK_IDLE) {
             // As where requests come in.
             ctx.activity.wake();
         } else if let Some(responder) = self.responder(qp) {
@@ -201,7 +204,7 @@ fn turn_responses(
         sq.fail(qp, Status::RemoteOperation);
         return Err(Stop::Lost);
     }
-    let turn = sq.read_responses(qp, scratch).inspect_err(|stop| {
+    let turn = sq.read_responses(qp, stream, scratch).inspect_err(|stop| {
         if let Stop::Lost = stop {
             sq.lose(qp);
         }

@@ -7,7 +7,7 @@ use crate::soft::limits::{DIRECT, READS_PER_TURN, REVERSE_MAX};
 use crate::soft::memory::{Scatter, Table};
 use crate::soft::qp_shared::{QpShared, Turn};
 use crate::soft::reverse_path::ReverseRole;
-use crate::soft::stream::Received;
+use crate::soft::stream::{Received, Stream};
 use crate::soft::wire::{
     Malformed, REQUEST, RESPONSE, Refusal, Request, Response, is_request, low, narrow,
 };
@@ -31,6 +31,7 @@ impl SendQueue {
     pub(in crate::soft) fn read_responses(
         &mut self,
         qp: &QpShared,
+        stream: &Stream,
         scratch: &mut [u8],
     ) -> Result<Turn, Stop> {
         let more = Turn { progressed: true, again: true };
@@ -43,13 +44,12 @@ impl SendQueue {
             progressed = true;
         }
         for _ in 0..READS_PER_TURN {
-            let stream = self.stream.clone().ok_or(Stop::Lost)?;
             let place = self.place(&qp.ctx.regions);
             // After data that goes into its place: the next header.
             let len = if place.is_some() { RESPONSE } else { scratch.len() };
             let buffer = scratch.get_mut(..len).unwrap_or_default();
             let received = stream.receive(place, buffer).map_err(|error| {
-                if qp.stream_failed(&stream, &error) {
+                if qp.stream_failed(stream, &error) {
                     self.fail(qp, Status::RetryExceeded);
                 }
                 Stop::Lost
@@ -113,7 +113,16 @@ impl SendQueue {
         }
     }
 
+    /// Uses bytes of the stream, and keeps those that cannot be used yet.
     fn take_in(&mut self, qp: &QpShared, fresh: &[u8]) -> Result<(), Stop> {
+        let taken = self.take_in_list(qp, fresh);
+        if self.reverse.role == ReverseRole::Receiver {
+            qp.report_receives();
+        }
+        taken
+    }
+
+    fn take_in_list(&mut self, qp: &QpShared, fresh: &[u8]) -> Result<(), Stop> {
         if self.kept.is_empty() {
             let used = self.consume(qp, fresh)?;
             self.kept.extend_from_slice(fresh.get(used..).unwrap_or_default());

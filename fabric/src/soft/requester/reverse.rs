@@ -3,14 +3,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::transmit::gather;
+use super::transmit::{gather, push_kept};
 use super::wqe::Wqe;
 use super::{Responses, SendQueue, Stop};
 use crate::soft::memory::Gather;
-use crate::soft::qp_shared::QpShared;
-use crate::soft::rq::Taken;
-use crate::soft::wire::{REQUEST, Refusal, Request, low};
-use crate::{Completion, Data, Opcode, Operation, Status};
+use crate::soft::qp_shared::{Delivered, QpShared};
+use crate::soft::wire::{REQUEST, Request, low};
+use crate::{Data, Operation};
 
 impl SendQueue {
     /// Whether a request may use the reverse path.
@@ -36,6 +35,35 @@ impl SendQueue {
         if !send(out, &|written| rest_after(written, head, qp, data)) {
             return false;
         }
+        self.next = self.tail;
+        self.reverse.reverse_until = self.tail;
+        true
+    }
+
+    /// Sends what is deferred: on the reverse path by `reverse`, if it can and all of it is for
+    /// that.
+    pub(in crate::soft) fn flush_burst(
+        &mut self,
+        qp: &QpShared,
+        reverse: impl FnOnce(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
+    ) {
+        if !(self.backward && self.write_burst_reverse(reverse)) {
+            self.flush(qp);
+        }
+    }
+
+    fn write_burst_reverse(
+        &mut self,
+        reverse: impl FnOnce(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
+    ) -> bool {
+        let mut out = Gather::new();
+        push_kept(&mut out, &self.backlog, &(0..self.backlog.len()));
+        if !reverse(out, &|written| self.backlog.iter().skip(written).copied().collect()) {
+            return false;
+        }
+        self.backlog.clear();
+        self.deferred = 0;
+        self.backward = false;
         self.next = self.tail;
         self.reverse.reverse_until = self.tail;
         true
@@ -69,24 +97,11 @@ pub(super) fn deliver(qp: &QpShared, request: &Request, bytes: &[u8]) -> Result<
     if request.msn != qp.next_msn.load(Relaxed) {
         return Err(Stop::Lost);
     }
-    let (receive, number) = match qp.take_receive(request.len).map_err(Stop::Refused)? {
-        Taken::One(receive, number) => (receive, number),
-        Taken::Busy => return Ok(false),
+    match qp.deliver(request, imm, bytes).map_err(Stop::Refused)? {
+        Delivered::Yes => Ok(true),
+        Delivered::Busy => Ok(false),
         // All were flushed.
-        Taken::None if qp.is_error() => return Ok(true),
-        Taken::None => return Err(Stop::Lost),
-    };
-    let Some(span) = qp.ctx.regions.local(&receive.buffer, true) else {
-        qp.end_receive(&receive, number, Status::LocalProtection);
-        return Err(Stop::Refused(Refusal::Operation));
-    };
-    span.fill(bytes);
-    drop(span);
-    let (status, len) = (Status::Success, request.len);
-    let opcode = Opcode::Receive;
-    let entry = Completion { id: receive.id, status, opcode, len, imm, ..Completion::EMPTY };
-    qp.complete_receive(&entry, number);
-    qp.request_done();
-    qp.next_msn.store(request.msn.wrapping_add(1), Relaxed);
-    Ok(true)
+        Delivered::NoReceive if qp.is_error() => Ok(true),
+        Delivered::NoReceive => Err(Stop::Lost),
+    }
 }

@@ -2,25 +2,26 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 
 use super::wqe::{HEADER, Wqe};
 use super::{SendQueue, rest_of};
 use crate::soft::memory::Gather;
 use crate::soft::qp_shared::QpShared;
-use crate::soft::stream::Stream;
 use crate::soft::wire::{REQUEST, low};
 use crate::{Data, Status};
 
 impl SendQueue {
-    /// Copies inline bytes from `from` on: they wait in the backlog.
-    pub(super) fn keep(&mut self, data: &Data<'_>, mut from: usize) {
-        if let Data::Inline(list) = data {
-            for bytes in *list {
-                let skip = from.min(bytes.len());
-                from -= skip;
-                // A whole slice at once: byte by byte it takes longer than the system call.
-                self.backlog.extend(bytes.get(skip..).unwrap_or_default());
-            }
+    /// Copies an inline request from byte `from` on: it waits in the backlog.
+    pub(super) fn keep(&mut self, number: u64, wqe: &Wqe, data: &Data<'_>, mut from: usize) {
+        let Data::Inline(list) = data else { return };
+        let header = wqe.header(low(number - self.base));
+        let head = header.get(..REQUEST).unwrap_or_default();
+        for bytes in std::iter::once(&head).chain(*list) {
+            let skip = from.min(bytes.len());
+            from -= skip;
+            // A whole slice at once: byte by byte it takes longer than the system call.
+            self.backlog.extend(bytes.get(skip..).unwrap_or_default());
         }
     }
 
@@ -30,24 +31,18 @@ impl SendQueue {
         let header = wqe.header(low(number - self.base));
         let size = wqe.size();
         let head = header.get(..wqe.header_len()).unwrap_or_default();
-        let Some(stream) = self.stream.clone() else { return };
+        let Some(stream) = self.stream.as_deref() else { return };
         let mut out = Gather::new();
         let whole = out.bytes(head) && (wqe.operation.awaits_data() || gather(&mut out, qp, data));
-        let written = if !whole {
-            0
-        } else if out.total() == head.len() {
-            drop(out);
-            self.wrote(qp, stream.write(head))
-        } else {
-            self.wrote(qp, stream.send(out))
-        };
+        let result = if whole { stream.send(out) } else { Ok(None) };
+        let written = self.wrote(qp, result);
         if written == size {
             self.next = self.tail;
             self.reads += u32::from(wqe.operation.awaits_data());
             return;
         }
         self.offset = written;
-        self.keep(data, written.saturating_sub(REQUEST));
+        self.keep(number, wqe, data, written);
         if whole {
             self.block(qp);
         } else {
@@ -64,9 +59,11 @@ impl SendQueue {
 
     pub(in crate::soft) fn flush(&mut self, qp: &QpShared) {
         self.deferred = 0;
-        while self.next < self.tail && !self.blocked {
-            let Some(stream) = self.stream.clone() else { return };
-            match self.write_batch(qp, &stream) {
+        if self.backward {
+            self.go_forward();
+        }
+        while self.next < self.tail && self.stream.is_some() && !self.blocked {
+            match self.write_batch(qp) {
                 None => return,
                 Some((wanted, written)) => {
                     self.advance(written);
@@ -79,47 +76,49 @@ impl SendQueue {
     }
 
     /// One system call for as many requests as fit. `None`: the next request cannot be written now.
-    fn write_batch(&mut self, qp: &QpShared, stream: &Stream) -> Option<(usize, usize)> {
-        const BATCH: usize = 12;
-        let mut headers = [[0_u8; HEADER]; BATCH];
-        let mut last = self.next;
+    fn write_batch(&mut self, qp: &QpShared) -> Option<(usize, usize)> {
+        const HEADERS: usize = 12;
+        // A run of inline requests takes two fragments, its header another one.
+        const MOST_OTHER: usize = 2 * 2 + 1;
+        let mut headers = [[0_u8; HEADER]; HEADERS];
+        let mut places = headers.iter_mut();
+        let (mut offset, mut kept, mut bad) = (self.offset, 0..0, None);
         let mut reads = self.reads;
-        for (place, number) in headers.iter_mut().zip(self.next..self.tail) {
-            let wqe = self.wqe(number);
-            if wqe.fault.is_some() || (wqe.operation.awaits_data() && reads >= self.rd_atom) {
-                break;
-            }
-            reads += u32::from(wqe.operation.awaits_data());
-            *place = wqe.header(low(number - self.base));
-            last = number + 1;
-        }
-        let (mut offset, mut kept, mut bad) = (self.offset, 0, None);
         let mut out = Gather::new();
-        'requests: for (header, number) in headers.iter().zip(self.next..last) {
+        'requests: for number in self.next..self.tail {
             let wqe = self.wqe(number);
-            let head = header.get(..wqe.header_len()).unwrap_or_default();
-            let body = wqe.size() - wqe.header_len();
-            if out.room() < 3 + usize::from(wqe.sges) {
+            if wqe.inline {
+                kept.end += wqe.size() - std::mem::take(&mut offset);
+                continue;
+            }
+            let awaits_data = wqe.operation.awaits_data();
+            let fits = out.room() >= MOST_OTHER + usize::from(wqe.sges);
+            if wqe.fault.is_some() || !fits || (awaits_data && reads >= self.rd_atom) {
                 break;
             }
-            out.bytes(head.get(offset.min(head.len())..).unwrap_or_default());
-            let from = offset.saturating_sub(head.len());
-            offset = 0;
-            if wqe.inline {
-                push_kept(&mut out, &self.backlog, kept, body - from);
-                kept += body - from;
-            } else if body != 0 && !wqe.operation.awaits_data() {
-                for (sge, skip) in rest_of(self.sges(number, wqe.sges), from) {
-                    match qp.ctx.regions.local_from(sge, skip, false) {
-                        Some(span) => drop(out.span(span)),
-                        None => {
-                            bad = Some(number);
-                            break 'requests;
-                        }
+            let Some(header) = places.next() else { break };
+            push_kept(&mut out, &self.backlog, &kept);
+            kept.start = kept.end;
+            reads += u32::from(awaits_data);
+            *header = wqe.header(low(number - self.base));
+            let head = header.get(..wqe.header_len()).unwrap_or_default();
+            let from = std::mem::take(&mut offset);
+            out.bytes(head.get(from.min(head.len())..).unwrap_or_default());
+            if awaits_data {
+                continue;
+            }
+            for (sge, skip) in rest_of(self.sges(number, wqe.sges), from.saturating_sub(head.len()))
+            {
+                match qp.ctx.regions.local_from(sge, skip, false) {
+                    Some(span) => drop(out.span(span)),
+                    None => {
+                        bad = Some(number);
+                        break 'requests;
                     }
                 }
             }
         }
+        push_kept(&mut out, &self.backlog, &kept);
         let wanted = out.total();
         if let Some(number) = bad {
             // A region that ended under a posted request: it stops the queue there.
@@ -136,7 +135,7 @@ impl SendQueue {
         if wanted == 0 {
             return None;
         }
-        let result = stream.send(out);
+        let result = self.stream.as_deref()?.send(out);
         let written = self.wrote(qp, result);
         self.stream.is_some().then_some((wanted, written))
     }
@@ -146,9 +145,7 @@ impl SendQueue {
             let wqe = *self.wqe(self.next);
             let now = written.min(wqe.size() - self.offset);
             if wqe.inline {
-                let before = self.offset.saturating_sub(REQUEST);
-                let after = (self.offset + now).saturating_sub(REQUEST);
-                self.backlog.drain(..(after - before).min(self.backlog.len()));
+                self.backlog.drain(..now.min(self.backlog.len()));
             }
             written -= now;
             self.offset += now;
@@ -171,12 +168,12 @@ pub(super) fn gather<'a>(out: &mut Gather<'a>, qp: &'a QpShared, data: &Data<'a>
     }
 }
 
-/// Adds `len` kept bytes from position `from`.
-fn push_kept<'a>(out: &mut Gather<'a>, backlog: &'a VecDeque<u8>, from: usize, len: usize) {
+/// Adds a part of the kept bytes.
+pub(super) fn push_kept<'a>(out: &mut Gather<'a>, backlog: &'a VecDeque<u8>, part: &Range<usize>) {
     let (first, second) = backlog.as_slices();
-    let one = first.get(from.min(first.len())..(from + len).min(first.len())).unwrap_or_default();
-    let start = from.saturating_sub(first.len());
-    let two = second.get(start..start + len - one.len()).unwrap_or_default();
+    let middle = first.len();
+    let one = first.get(part.start.min(middle)..part.end.min(middle)).unwrap_or_default();
+    let (start, end) = (part.start.saturating_sub(middle), part.end.saturating_sub(middle));
     out.bytes(one);
-    out.bytes(two);
+    out.bytes(second.get(start..end).unwrap_or_default());
 }

@@ -149,6 +149,12 @@ impl Responder {
                     if *have == 0 && self.out.len() > 2 * usize::from(MAX_RD_ATOM) {
                         return used;
                     }
+                    if *have == 0
+                        && let Some((header, body)) = rest.split_first_chunk::<REQUEST>()
+                    {
+                        used += REQUEST + self.arrived(regions, header, body);
+                        continue;
+                    }
                     let count = rest.len().min(REQUEST - *have);
                     if let (Some(place), Some(now)) =
                         (header.get_mut(*have..*have + count), rest.get(..count))
@@ -159,7 +165,7 @@ impl Responder {
                     used += count;
                     if *have == REQUEST {
                         let header = *header;
-                        self.arrived(regions, &header);
+                        self.arrived(regions, &header, &[]);
                     }
                 }
                 Parse::Body { request, place, done } => {

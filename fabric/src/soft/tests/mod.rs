@@ -1,5 +1,6 @@
 //! The adapter as its users see it. (The suite for every fabric is `fabric::conformance`.)
 
+mod bursts;
 mod handshake;
 mod kill;
 mod lock_contention;
