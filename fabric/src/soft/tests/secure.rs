@@ -304,9 +304,9 @@ fn a_stream_through_small_sockets_is_the_same_bytes() {
             let most = if random(4) == 0 { 1 << 18 } else { 64 };
             attempt = (1 + random(most)).min(TOTAL - sent);
         }
-        // More may follow what was begun.
-        let more = (attempt + random(16)).min(TOTAL - sent);
-        let (first, second) = bytes[sent..sent + more].split_at(random(1 << 17).min(more));
+        // More may follow what was begun, never less.
+        attempt = (attempt + random(16)).min(TOTAL - sent);
+        let (first, second) = bytes[sent..sent + attempt].split_at(random(1 << 17).min(attempt));
         let mut data = Gather::new();
         assert!(data.bytes(first) && data.bytes(second));
         sent += writer.send(data).unwrap().unwrap_or(0);
