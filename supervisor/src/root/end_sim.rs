@@ -120,10 +120,6 @@ fn rows(hosts: usize, ranks: u32) -> String {
             let (depth, Times(times)) = end(hosts, ranks, during, (count, seen));
             let depths = depths(times[0], depth, during, (count, seen));
             let [decided, told, finished] = times.map(duration);
-            // Of the largest jobs the page has the exit of all; the others must end.
-            if hosts > 10_000 && (count, during) != (0, During::CollectiveExit) {
-                continue;
-            }
             let how = match (count, seen) {
                 (0, _) => "",
                 (_, Seen::Closed) => "closed",
