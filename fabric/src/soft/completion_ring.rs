@@ -341,7 +341,8 @@ mod loom_tests {
         ids.collect()
     }
 
-    fn popped_list(ring: &CompletionRing) -> Vec<u64> {
+    /// As [`popped`], in one list.
+    fn popped_list(ring: &CompletionRing, _: usize) -> Vec<u64> {
         let (mut some, mut releases) = ([Completion::EMPTY; 2], Releases::new());
         let count = ring.pop_list(&mut some, &mut releases);
         some[..count].iter().map(|one| one.id).collect()
@@ -360,38 +361,30 @@ mod loom_tests {
         });
     }
 
-    #[test]
-    fn loom_lists_hold_each_entry_once() {
-        model(|| {
+    fn two_poppers(pop: fn(&CompletionRing, usize) -> Vec<u64>) {
+        model(move || {
             let ring = Arc::new(CompletionRing::new(2));
             assert!(ring.push(&entry(1), SlotRelease::Sends(1)));
             let other = Arc::clone(&ring);
-            let popper = loom::thread::spawn(move || popped_list(&other));
+            let popper = loom::thread::spawn(move || pop(&other, 1));
             let pusher = pushing(&ring, &[2]);
-            let mut seen = popped_list(&ring);
+            let mut seen = pop(&ring, 1);
             seen.extend(popper.join().unwrap());
             pusher.join().unwrap();
-            seen.extend(popped_list(&ring));
+            seen.extend(pop(&ring, 2));
             seen.sort_unstable();
             assert_eq!(seen, [1, 2]);
         });
     }
 
     #[test]
+    fn loom_lists_hold_each_entry_once() {
+        two_poppers(popped_list);
+    }
+
+    #[test]
     fn loom_two_poppers_take_each_entry_once() {
-        model(|| {
-            let ring = Arc::new(CompletionRing::new(2));
-            assert!(ring.push(&entry(1), SlotRelease::Sends(1)));
-            let other = Arc::clone(&ring);
-            let popper = loom::thread::spawn(move || popped(&other, 1));
-            let pusher = pushing(&ring, &[2]);
-            let mut seen = popped(&ring, 1);
-            seen.extend(popper.join().unwrap());
-            pusher.join().unwrap();
-            seen.extend(popped(&ring, 2));
-            seen.sort_unstable();
-            assert_eq!(seen, [1, 2]);
-        });
+        two_poppers(popped);
     }
 
     /// A slot is free from its claim on: who popped an entry has room for another.

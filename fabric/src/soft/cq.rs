@@ -63,12 +63,6 @@ impl Cq {
         self.ring.depth()
     }
 
-    /// Adds a completion and reports it if the queue is armed.
-    pub(super) fn push(&self, entry: &Completion, release: SlotRelease) {
-        self.add(entry, release);
-        self.report();
-    }
-
     /// Adds a completion, which [`Cq::report`] must follow. A queue without room is broken for good.
     pub(super) fn add(&self, entry: &Completion, release: SlotRelease) {
         if !self.ring.push(entry, release) && !self.overflowed.swap(true, Ordering::SeqCst) {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use super::context::Context;
 use super::cq::Cq;
 use super::limits::{ACK_COUNT, ACK_MOST, MAX_INLINE};
+use super::memory::Span;
 use super::qp_state::answers;
 use super::rq::{Rq, Taken};
 use super::slots::SlotRelease;
@@ -201,12 +202,11 @@ impl QpShared {
 
     /// Reports the end of receive `number`.
     pub(super) fn complete_receive(&self, entry: &Completion, number: u64) {
-        let entry = Completion { qpn: self.number, ..*entry };
-        self.queues.recv.push(&entry, self.release(number));
+        self.add_receive(entry, number);
+        self.report_receives();
     }
 
-    /// As [`QpShared::complete_receive`] of a success, which [`QpShared::report_receives`] must
-    /// follow.
+    /// Adds the end of receive `number`, which [`QpShared::report_receives`] must follow.
     fn add_receive(&self, entry: &Completion, number: u64) {
         let entry = Completion { qpn: self.number, ..*entry };
         self.queues.recv.add(&entry, self.release(number));
@@ -229,16 +229,7 @@ impl QpShared {
             Taken::Busy => return Ok(Delivered::Busy),
             Taken::None => return Ok(Delivered::NoReceive),
         };
-        if request.len > receive.buffer.len {
-            self.end_receive(&receive, number, Status::LocalLength);
-            return Err(Refusal::Invalid);
-        }
-        let Some(span) = self.ctx.regions.local(&receive.buffer, true) else {
-            self.end_receive(&receive, number, Status::LocalProtection);
-            return Err(Refusal::Operation);
-        };
-        span.fill(bytes);
-        drop(span);
+        self.place_of(&receive, number, request.len)?.fill(bytes);
         let (opcode, len) = (Opcode::Receive, request.len);
         let entry = Completion { id: receive.id, opcode, len, imm, ..Completion::EMPTY };
         self.add_receive(&entry, number);
@@ -250,16 +241,21 @@ impl QpShared {
     pub(super) fn take_receive(&self, len: u32) -> Result<Taken, Refusal> {
         let taken = self.receives().take();
         if let Taken::One(receive, number) = &taken {
-            if len > receive.buffer.len {
-                self.end_receive(receive, *number, Status::LocalLength);
-                return Err(Refusal::Invalid);
-            }
-            if self.ctx.regions.local(&receive.buffer, true).is_none() {
-                self.end_receive(receive, *number, Status::LocalProtection);
-                return Err(Refusal::Operation);
-            }
+            self.place_of(receive, *number, len)?;
         }
         Ok(taken)
+    }
+
+    /// Where receive `number` puts a message of `len` bytes; it ends when that does not fit.
+    fn place_of(&self, receive: &RecvWr, number: u64, len: u32) -> Result<Span<'_>, Refusal> {
+        if len > receive.buffer.len {
+            self.end_receive(receive, number, Status::LocalLength);
+            return Err(Refusal::Invalid);
+        }
+        self.ctx.regions.local(&receive.buffer, true).ok_or_else(|| {
+            self.end_receive(receive, number, Status::LocalProtection);
+            Refusal::Operation
+        })
     }
 
     /// Reports that a receive got nothing.

@@ -66,7 +66,13 @@ impl ReversePath {
     /// Whether there is a receive for all messages so far, where the peer has those up to
     /// `credit_limit`.
     pub(super) const fn has_receives(&self, credit_limit: u32) -> bool {
-        credit_limit.wrapping_sub(self.messages) < 1 << 31
+        self.receives_left(credit_limit).is_some()
+    }
+
+    /// Receives beyond those for all messages so far. `None`: not even these have one.
+    const fn receives_left(&self, credit_limit: u32) -> Option<u32> {
+        let left = credit_limit.wrapping_sub(self.messages);
+        if left < 1 << 31 { Some(left) } else { None }
     }
 
     /// Whether a request of `len` bytes may use the reverse path. `acked`: requests before this
@@ -78,13 +84,11 @@ impl ReversePath {
         acked: u64,
         credit_limit: u32,
     ) -> bool {
-        let left = credit_limit.wrapping_sub(self.messages);
         self.role == ReverseRole::Sender
             && matches!(operation, Operation::Send { .. })
             && (1..=REVERSE_MAX).contains(&(len as usize))
             && acked >= self.forward_until
-            && left != 0
-            && left < 1 << 31
+            && self.receives_left(credit_limit).is_some_and(|left| left != 0)
     }
 }
 

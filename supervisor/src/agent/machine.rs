@@ -202,6 +202,11 @@ impl Machine {
         self.phase != Phase::Running
     }
 
+    /// Whether whatever of the ranks is still there has been told to end.
+    const fn orders_end(&self) -> bool {
+        !matches!(self.phase, Phase::Running | Phase::Leaving { .. })
+    }
+
     /// Time has come, but the reader of the output is slow.
     pub(crate) const fn output_held(&mut self, now: u64) {
         self.held = Some(now);
@@ -329,7 +334,7 @@ impl Machine {
 
     fn started(&mut self, rank: u32) {
         // The order to end reaches one that starts behind it as well.
-        let ending = !matches!(self.phase, Phase::Running | Phase::Leaving { .. });
+        let ending = self.orders_end();
         self.members.change(rank, |member| {
             member.started = true;
             member.killed |= ending;

@@ -637,7 +637,7 @@ fn programs_are_clean_under_valgrind() {
     let step = if all_requested() { 1 } else { 2 };
     for (turn, (name, mode, ranks)) in checked(&[3]).into_iter().step_by(step).enumerate() {
         let outcome = launcher(["-n", &ranks.to_string(), "valgrind", "--error-exitcode=9"])
-            .arg(built(&name, mode, build::kind(turn)))
+            .arg(built(&name, mode, build::kind(turn, Kind::Static)))
             .args(arguments(&name))
             .env("GASNET_DUMMY", "GASNet dummy value")
             .env("T_EMPTY", "")

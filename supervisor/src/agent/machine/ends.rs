@@ -69,7 +69,7 @@ impl Machine {
     }
 
     pub(super) fn terminate(&mut self) {
-        if matches!(self.phase, Phase::Running | Phase::Leaving { .. }) {
+        if !self.orders_end() {
             self.phase = Phase::Terminating { kill_at: after(self.now, KILL_GRACE) };
             if self.runs() {
                 self.members.mark_killed();

@@ -12,11 +12,14 @@ pub(crate) const DEBUG_MODES: [&str; 3] = ["seq-debug", "parsync-debug", "par-de
 /// Kinds of library.
 pub(crate) const KINDS: [Kind; 2] = [Kind::Static, Kind::Shared];
 
-/// The kind of library of a program in a table of many. Linking the archive takes seconds, so by
-/// default every fifth program is linked with it; `scripts/test --all` alternates.
-pub(crate) fn kind(turn: usize) -> Kind {
-    let every = if testkit::all_requested() { 2 } else { 5 };
-    if turn.is_multiple_of(every) { Kind::Static } else { Kind::Shared }
+/// The kind of library of a program in a table of many: `full` with `scripts/test --all`. Linking
+/// the archive takes seconds, so by default every fifth program is linked with it.
+pub(crate) fn kind(turn: usize, full: Kind) -> Kind {
+    match testkit::all_requested() {
+        true => full,
+        false if turn.is_multiple_of(5) => Kind::Static,
+        false => Kind::Shared,
+    }
 }
 
 /// How a program gets the library.

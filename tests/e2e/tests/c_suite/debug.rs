@@ -58,7 +58,7 @@ fn programs_that_keep_the_rules_pass_with_the_debug_library() {
                 continue;
             }
             let tree = launcher(["-n", "2"])
-                .arg(built(name, mode, build::kind(turn / 3)))
+                .arg(built(name, mode, build::kind(turn / 3, KINDS[turn % 2])))
                 .args(arguments(name))
                 .env("GASNET_DUMMY", "GASNet dummy value")
                 .env("T_EMPTY", "");

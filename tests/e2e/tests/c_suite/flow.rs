@@ -3,7 +3,7 @@
 
 use testkit::{Table, all_requested};
 
-use crate::build::{self, MODES, built, place};
+use crate::build::{self, KINDS, MODES, built, place};
 use crate::modes::fault;
 use crate::programs;
 
@@ -24,7 +24,7 @@ fn programs_pass_with_every_flow_control() {
     for name in &chosen {
         for (turn, scheme) in ["dynamic", "volume"].into_iter().enumerate() {
             let mode = MODES[(place(name) + turn) % MODES.len()];
-            let program = built(name, mode, build::kind(place(name) + turn));
+            let program = built(name, mode, build::kind(place(name) + turn, KINDS[turn]));
             let variables = [("GASNET_SUPERNODE_MAXSIZE", "1"), ("GASNET_AM_FLOW_CONTROL", scheme)];
             let fault = fault(&program, name, &variables);
             let mode = if fault.is_some() { "FAILED" } else { mode };

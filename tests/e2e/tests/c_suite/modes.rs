@@ -6,7 +6,7 @@ use std::process::Command;
 
 use testkit::{Outcome, Table, all_requested, launcher};
 
-use crate::build::{self, Kind, MODES, built, built_with, place};
+use crate::build::{self, KINDS, Kind, MODES, built, built_with, place};
 use crate::{BOUND, arguments, programs};
 
 const EVERYTHING: &[&str] = &["-DGASNET_SEGMENT_EVERYTHING"];
@@ -87,8 +87,9 @@ fn programs_without_segments_pass() {
     let chosen = without(&[&WITH_SEGMENTS[..], &WITH_SEGMENT_INFO].concat());
     assert!(chosen.len() >= 20, "{chosen:?}");
     table("mode EVERYTHING: programs on 3 ranks, placements", &chosen, |name, column, most| {
-        let (mode, kind) = (MODES[(place(name) + column) % 3], build::kind(place(name) + column));
-        let program = built_with(name, mode, kind, EVERYTHING);
+        let turn = place(name) + column;
+        let kind = build::kind(turn, KINDS[usize::from(column > 0)]);
+        let program = built_with(name, MODES[turn % 3], kind, EVERYTHING);
         fault(&program, name, &[("GASNET_SUPERNODE_MAXSIZE", most)])
     });
 }
