@@ -74,9 +74,10 @@ pub enum To {
 pub enum Action {
     /// A `Release` frame with `seq`.
     Release { to: To, seq: u32 },
-    /// Put `bytes` into one memory of the host ([`crate::memfd::result`]) and send its descriptor
-    /// to every rank of it in a `Mapped` frame with `total = bytes.len()`.
-    Mapped { host: HostId, seq: u32, bytes: Bytes },
+    /// Put `pieces` one behind the other into one memory of the host
+    /// ([`crate::memfd::result_in_pieces`]) and send its descriptor to every rank of it in a `Mapped`
+    /// frame with their length as `total`.
+    Mapped { host: HostId, seq: u32, pieces: Vec<Bytes> },
     /// `Data` frames that carry `bytes` in pieces ([`Frame::pieces`](crate::frame::Frame::pieces));
     /// one empty frame when there are none.
     Data { to: Rank, seq: u32, bytes: Bytes },

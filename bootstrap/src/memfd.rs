@@ -19,10 +19,22 @@ const FIXED_SIZE: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW
 /// # Errors
 /// No memory or no descriptors.
 pub fn result(bytes: &[u8]) -> io::Result<OwnedFd> {
+    result_in_pieces(&[bytes]).map(|(fd, _)| fd)
+}
+
+/// As [`result`], of what stands in several places; with its length.
+///
+/// # Errors
+/// As [`result`].
+pub fn result_in_pieces(pieces: &[impl AsRef<[u8]>]) -> io::Result<(OwnedFd, usize)> {
     let mut file = File::from(memfd_create(c"gasnet-exchange", FLAGS)?);
-    file.write_all(bytes)?;
+    let mut len = 0;
+    for piece in pieces.iter().map(AsRef::as_ref) {
+        file.write_all(piece)?;
+        len += piece.len();
+    }
     fcntl(&file, FcntlArg::F_ADD_SEALS(FIXED_SIZE | SealFlag::F_SEAL_WRITE))?;
-    Ok(file.into())
+    Ok((file.into(), len))
 }
 
 /// Zeroed memory of `len` bytes whose size cannot change any more: the ranks of a host share it

@@ -119,8 +119,9 @@ impl Hub {
     fn carry_out_one(&self, state: &mut State, action: Action) -> std::io::Result<()> {
         let (to, seq, reply) = match action {
             Action::Release { to, seq } => (to, seq, Ok(Reply::Release)),
-            Action::Mapped { host, seq, bytes } => {
-                let map = Mapping::read_only(&memfd::result(&bytes)?, bytes.len())?;
+            Action::Mapped { host, seq, pieces } => {
+                let (fd, len) = memfd::result_in_pieces(&pieces)?;
+                let map = Mapping::read_only(&fd, len)?;
                 (To::Host(host), seq, Ok(Reply::Mapped(Shared::Mapped(Arc::new(map)))))
             }
             Action::Data { to, seq, bytes } => (To::Rank(to), seq, Ok(Reply::Data(bytes.to_vec()))),

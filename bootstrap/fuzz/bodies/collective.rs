@@ -1,7 +1,7 @@
 //! A stream of frames from any senders into the machine that matches collective calls.
 
 use bootstrap::Rank;
-use bootstrap::collective::{Action, Collective};
+use bootstrap::collective::{Action, Bytes, Collective};
 use bootstrap::frame::{Frame, Kind};
 
 /// One input.
@@ -19,7 +19,8 @@ pub(crate) fn run(bytes: &[u8]) {
             _ => machine.handle(from, &own),
         };
         let size = |action: &Action| match action {
-            Action::Mapped { bytes, .. } | Action::Data { bytes, .. } => bytes.len(),
+            Action::Mapped { pieces, .. } => pieces.iter().map(Bytes::len).sum(),
+            Action::Data { bytes, .. } => bytes.len(),
             _ => 0,
         };
         let given: usize = actions.iter().flatten().map(size).sum();

@@ -17,6 +17,9 @@ use crate::rank::{HostId, Rank};
 /// Most bytes of a reason that goes from agent to agent.
 pub const MAX_REASON: usize = 2048;
 
+/// Bytes of a result in one message: as many as the links carry at once.
+pub(super) const PIECE: usize = 64 << 10;
+
 #[derive(Debug)]
 struct Child {
     host: HostId,
@@ -58,6 +61,10 @@ pub struct Collective {
     missing: usize,
     /// Children that have not said their last farewell.
     present: usize,
+    /// Bytes of a result go down in pieces of so many.
+    piece: usize,
+    /// What has come of the result of the open call.
+    coming: Vec<Bytes>,
     /// Data of a broadcast from below, and the branch that it came from (`None`: a rank of this
     /// host).
     given: Option<(Option<usize>, Bytes)>,
@@ -111,6 +118,8 @@ impl Collective {
             local: Local::new(host, ranks),
             missing: branches.len(),
             present: branches.len(),
+            piece: PIECE,
+            coming: Vec::new(),
             given: None,
             children: branches.into_iter().map(child).collect(),
             parent,
@@ -145,12 +154,18 @@ impl Collective {
         self.messages.pop_front()
     }
 
+    /// Results go down in smaller pieces.
+    #[cfg(test)]
+    pub(super) const fn cut(&mut self, piece: usize) {
+        self.piece = piece;
+    }
+
     /// Bytes of calls that are kept.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
         let members = self.local.members.iter().map(|member| member.data.capacity());
         let parts = self.children.iter().map(|child| child.bytes().len());
-        members.chain(parts).sum()
+        members.chain(parts).sum::<usize>() + self.coming.iter().map(Bytes::len).sum::<usize>()
     }
 
     /// Takes one frame that `from`, a rank of this host, sent. Most frames need no action; the last
@@ -250,7 +265,7 @@ impl Collective {
         if std::mem::replace(&mut self.refused, true) {
             return Vec::new();
         }
-        (self.open, self.given) = (None, None);
+        (self.open, self.given, self.coming) = (None, None, Vec::new());
         self.children.iter_mut().for_each(|child| child.part = None);
         let told = &reason[..reason.floor_char_boundary(MAX_REASON)];
         if self.parent && from != Some(Link::Parent) {
@@ -311,8 +326,9 @@ impl Collective {
         let from = Link::Parent;
         self.check_parent(&message).map_err(|problem| ProtocolError::Message { from, problem })?;
         Ok(match (message, self.open) {
-            (Down::Result { bytes, .. }, Some(open)) => self.answer(open.service, bytes),
-            (Down::Result { .. }, None) => Vec::new(),
+            (Down::Result { bytes, .. }, Some(open)) => self.result(open.service, bytes),
+            (message @ Down::Piece { .. }, Some(_)) => self.pass_on(message),
+            (Down::Result { .. } | Down::Piece { .. }, None) => Vec::new(),
             (Down::Farewell, _) => self.farewell(),
             (Down::Refuse(reason), _) => self.refuse(&reason, Some(from)),
         })
@@ -358,7 +374,7 @@ impl Collective {
         }
         let bytes = self.combine(open.service);
         if !self.parent {
-            return self.answer(open.service, bytes);
+            return self.answer(open.service, vec![bytes]);
         }
         let Open { service, on_host, first, .. } = open;
         let number = next_seq(self.number);

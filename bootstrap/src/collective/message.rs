@@ -123,6 +123,14 @@ pub enum Down {
     Farewell,
     /// As [`Up::Refuse`].
     Refuse(String),
+    /// The next bytes of the result of an exchange or a broadcast that are too many for one message;
+    /// the last ones are a `Result`. Who gets it passes it on at once.
+    Piece {
+        /// Number of the call.
+        number: u32,
+        /// At least one.
+        bytes: Bytes,
+    },
 }
 
 /// A message to be sent.

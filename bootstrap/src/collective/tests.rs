@@ -129,8 +129,8 @@ fn deliver(host_of: &[HostId], actions: Vec<Action>, inboxes: &mut [VecDeque<(u3
     for action in actions {
         let (to, seq, answer) = match action {
             Action::Release { to, seq } => (to, seq, Answer::Release),
-            Action::Mapped { host, seq, bytes } => {
-                (To::Host(host), seq, Answer::Mapped(bytes.to_vec()))
+            Action::Mapped { host, seq, pieces } => {
+                (To::Host(host), seq, Answer::Mapped(pieces.concat()))
             }
             Action::Data { to, seq, bytes } => (To::Rank(to), seq, Answer::Data(bytes.to_vec())),
             Action::HostMemory { host, seq, len } => (To::Host(host), seq, Answer::Memory(len)),
@@ -199,6 +199,17 @@ impl Net {
         let count = vec![[0, 0]; tree.machines.len()];
         let links = tree.machines.iter().map(|_| [VecDeque::new(), VecDeque::new()]).collect();
         Self { tree, links, count }
+    }
+
+    /// Results go down in pieces, some of them for a call with much to carry; how long they are.
+    fn cut(&mut self, steps: &[Step]) -> usize {
+        let long = |step: &Step| match *step {
+            Step::Exchange(len) | Step::Broadcast(_, len) => len > 40,
+            _ => false,
+        };
+        let piece = if steps.iter().any(long) { 50_000 } else { 50 };
+        self.tree.machines.iter_mut().for_each(|machine| machine.cut(piece));
+        piece
     }
 
     /// Puts the messages of machine `at` on the links.
@@ -336,17 +347,29 @@ proptest! {
         order in proptest::collection::vec(any::<u32>(), 1..40),
     ) {
         let mut net = Net::new(&host_of, degree);
+        let cut = net.cut(&steps);
         let job = Job::new(host_of);
         for (rank, got) in (0u32..).zip(play(&job, &mut net, &steps, None, &order)) {
             let expected: Vec<_> =
                 (1u32..).zip(&steps).map(|(seq, step)| (seq, job.expected(rank, seq, *step))).collect();
             prop_assert_eq!(got, expected);
         }
-        // One message per link, direction and call; none for calls that stay on their host.
+        // One message per link, direction and call, and more for a long result; none for calls that
+        // stay on their host.
         let calls = steps.iter().filter(|step| !step.stays_on_host()).count();
+        let pieces = |step: &Step| match *step {
+            Step::Exchange(len) => (len * job.host_of.len()).div_ceil(cut).max(1) - 1,
+            Step::Broadcast(_, len) => len.div_ceil(cut).max(1) - 1,
+            _ => 0,
+        };
+        let most = calls + steps.iter().map(pieces).sum::<usize>();
+        let apart = steps.iter().all(|step| !matches!(step, Step::Broadcast(..)));
         for (at, above) in net.tree.above.iter().enumerate() {
-            let messages = if above.is_some() { calls } else { 0 };
-            prop_assert_eq!(net.count[at], [messages; 2]);
+            let [up, down] = net.count[at];
+            let linked = usize::from(above.is_some());
+            prop_assert_eq!(up, linked * calls);
+            prop_assert!((linked * calls..=linked * most).contains(&down));
+            prop_assert!(!apart || down == linked * most, "{} messages, {} are due", down, most);
         }
     }
 
@@ -477,10 +500,10 @@ fn illegal_frames_are_errors_and_change_nothing() {
         "a second call while the first waits"
     );
     let last = Frame { rank: 1, ..piece(0, 3, &[4, 5, 6]) };
-    let bytes = Bytes::from(vec![1, 2, 3, 4, 5, 6]);
+    let pieces = vec![Bytes::from(vec![1, 2, 3, 4, 5, 6])];
     assert_eq!(
         machine.handle(Rank(1), &last),
-        Ok(vec![Action::Mapped { host: HostId(0), seq: 1, bytes }])
+        Ok(vec![Action::Mapped { host: HostId(0), seq: 1, pieces }])
     );
 }
 

@@ -76,7 +76,8 @@ impl Server {
                 Action::Release { to: To::Rank(to), seq } => {
                     self.to(to, Frame::bare(Kind::Release, seq, 0, 0), None)
                 }
-                Action::Mapped { seq, bytes, .. } => {
+                Action::Mapped { seq, pieces, .. } => {
+                    let bytes = pieces.concat();
                     let total = u32::try_from(bytes.len()).unwrap();
                     let frame = Frame { total, ..Frame::bare(Kind::Mapped, seq, 0, 0) };
                     self.to_all(frame, Some(memfd::result(&bytes).unwrap().as_fd()));

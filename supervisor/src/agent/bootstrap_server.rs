@@ -425,16 +425,20 @@ impl BootstrapServer {
                         self.everybody(Frame::bare(Kind::Release, seq, 0, 0), None);
                     }
                 }
-                Answer::Mapped { seq, bytes, .. } => {
-                    if !self.publish(seq, &bytes) {
-                        let head =
-                            Frame::bare(Kind::Mapped, seq, 0, 0).with_len(bytes.len() as u64);
-                        self.memory(head, bootstrap::memfd::result(&bytes));
+                Answer::Mapped { seq, pieces, .. } => {
+                    // What comes in several pieces is too long for the node memory.
+                    let published = match &pieces[..] {
+                        [bytes] => self.publish(seq, bytes),
+                        _ => false,
+                    };
+                    if !published {
+                        let made = bootstrap::memfd::result_in_pieces(&pieces);
+                        self.memory(Kind::Mapped, seq, made.map(|(fd, len)| (fd, len as u64)));
                     }
                 }
                 Answer::HostMemory { seq, len, .. } => {
-                    let head = Frame::bare(Kind::HostMemory, seq, 0, 0).with_len(len);
-                    self.memory(head, bootstrap::memfd::zeroed(len));
+                    let made = bootstrap::memfd::zeroed(len);
+                    self.memory(Kind::HostMemory, seq, made.map(|fd| (fd, len)));
                 }
                 Answer::Data { to, seq, bytes } => {
                     self.send_to(to, Item::Data { bytes, seq, piece: 0 });
@@ -467,9 +471,12 @@ impl BootstrapServer {
         }
     }
 
-    fn memory(&mut self, head: Frame<'_>, memory: io::Result<OwnedFd>) {
-        match memory {
-            Ok(fd) => self.everybody(head, Some(&Rc::new(fd))),
+    fn memory(&mut self, kind: Kind, seq: u32, made: io::Result<(OwnedFd, u64)>) {
+        match made {
+            Ok((fd, len)) => {
+                let frame = Frame::bare(kind, seq, 0, 0).with_len(len);
+                self.everybody(frame, Some(&Rc::new(fd)));
+            }
             Err(error) => {
                 let reason = format!("cannot make shared memory: {error}");
                 let answers = self.calls.refuse_all(&reason);

@@ -1,7 +1,7 @@
 //! What the target does with its input. The normal tests do the same with seeds and with changed
 //! seeds.
 
-use bootstrap::collective::{Action, Branch, Collective, Down, Node, TreeMessage, Up};
+use bootstrap::collective::{Action, Branch, Bytes, Collective, Down, Node, TreeMessage, Up};
 use bootstrap::frame::{Frame, Kind};
 use bootstrap::{HostId, Rank};
 
@@ -44,12 +44,16 @@ pub(crate) fn node(parent: bool) -> Option<Collective> {
 /// Bytes of the longest datum in an action or message.
 fn longest(actions: &[Action], messages: &[TreeMessage]) -> usize {
     let action = |action: &Action| match action {
-        Action::Mapped { bytes, .. } | Action::Data { bytes, .. } => bytes.len(),
+        Action::Mapped { pieces, .. } => pieces.iter().map(Bytes::len).sum(),
+        Action::Data { bytes, .. } => bytes.len(),
         _ => 0,
     };
     let message = |message: &TreeMessage| match message {
         TreeMessage::Up(Up::Contribution(part)) => part.bytes.len(),
-        TreeMessage::Down { message: Down::Result { bytes, .. }, .. } => bytes.len(),
+        TreeMessage::Down {
+            message: Down::Result { bytes, .. } | Down::Piece { bytes, .. },
+            ..
+        } => bytes.len(),
         _ => 0,
     };
     let all = actions.iter().map(action).chain(messages.iter().map(message));

@@ -42,7 +42,11 @@ impl Collective {
         }
         let below = child.ranks.order.len();
         let gives = |root| child.ranks.contains(root);
-        check_length(part.service, length(part.service, size, below, below, gives), &part.bytes)
+        check_length(
+            part.service,
+            length(part.service, size, below, below, gives),
+            part.bytes.len(),
+        )
     }
 
     pub(super) fn check_parent(&self, message: &Down) -> Result<(), String> {
@@ -53,17 +57,42 @@ impl Collective {
             (Down::Farewell, _) if !self.done => out("a farewell", "ranks had not said theirs"),
             (Down::Farewell, _) if self.parted => out("a farewell", "it had been said"),
             (Down::Farewell, _) => Ok(()),
-            (Down::Result { .. }, _) if self.refused => Ok(()),
-            (Down::Result { number, bytes }, Some(open)) if open.sent => {
+            (Down::Result { .. } | Down::Piece { .. }, _) if self.refused => Ok(()),
+            (Down::Result { number, bytes } | Down::Piece { number, bytes }, Some(open))
+                if open.sent =>
+            {
                 let (expected, seen) = (next_seq(self.number), *number);
                 if seen != expected {
                     return Err(another_call(expected, seen));
                 }
                 let (all, gives) = (self.size as usize, |_| self.given.is_none());
                 let expected = length(open.service, self.size, self.below(), all, gives);
-                check_length(open.service, expected, bytes)
+                let came = self.coming.len() * self.piece + bytes.len();
+                match message {
+                    Down::Piece { .. } => self.check_piece(open.service, (expected, came), bytes),
+                    _ => check_length(open.service, expected, came),
+                }
             }
-            (Down::Result { .. }, _) => out("an answer", "no call was complete"),
+            (Down::Result { .. } | Down::Piece { .. }, _) => {
+                out("an answer", "no call was complete")
+            }
+        }
+    }
+
+    /// A piece has its length, and something is left for the message that ends the call.
+    fn check_piece(
+        &self,
+        service: Service,
+        (expected, came): (u64, usize),
+        bytes: &[u8],
+    ) -> Result<(), String> {
+        let (shape, piece, seen) = (service.shape(), self.piece, bytes.len());
+        if seen != piece || shape.kind == Kind::Alltoall {
+            return Err(format!("sent a piece of {seen} bytes for {shape}, expected {piece}"));
+        }
+        match came as u64 {
+            came if came < expected => Ok(()),
+            came => Err(format!("sent {came} bytes and more for {shape}, expected {expected}")),
         }
     }
 }
@@ -103,8 +132,8 @@ fn check_reason(reason: &str) -> Result<(), String> {
     }
 }
 
-fn check_length(service: Service, expected: u64, bytes: &[u8]) -> Result<(), String> {
-    match bytes.len() {
+fn check_length(service: Service, expected: u64, came: usize) -> Result<(), String> {
+    match came {
         seen if seen as u64 == expected => Ok(()),
         seen => Err(format!("sent {seen} bytes for {}, expected {expected}", service.shape())),
     }

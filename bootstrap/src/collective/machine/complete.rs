@@ -75,26 +75,58 @@ impl Collective {
         Rows::new((self.size, total as usize), locals, branches)
     }
 
-    /// The call is complete: answers this host's ranks and the branches.
-    pub(super) fn answer(&mut self, service: Service, bytes: Bytes) -> Vec<Action> {
+    /// A piece of a result goes down before the rest has come: the way through the tree takes the
+    /// time of one piece for each level, not that of the whole.
+    pub(super) fn pass_on(&mut self, piece: Down) -> Vec<Action> {
+        if let Down::Piece { bytes, .. } = &piece {
+            self.coming.push(bytes.clone());
+        }
+        self.send_down(piece, None);
+        Vec::new()
+    }
+
+    /// The end of a result has come.
+    pub(super) fn result(&mut self, service: Service, bytes: Bytes) -> Vec<Action> {
+        let mut pieces = std::mem::take(&mut self.coming);
+        pieces.push(bytes);
+        self.answer(service, pieces)
+    }
+
+    /// Sends the end of a result, in pieces, to all branches but one.
+    fn send_result(&mut self, number: u32, mut bytes: Bytes, but: Option<usize>) {
+        while bytes.len() > self.piece {
+            let bytes = bytes.split_to(self.piece);
+            self.send_down(Down::Piece { number, bytes }, but);
+        }
+        self.send_down(Down::Result { number, bytes }, but);
+    }
+
+    /// The call is complete: answers this host's ranks and the branches, which have all pieces but
+    /// the last.
+    pub(super) fn answer(&mut self, service: Service, pieces: Vec<Bytes>) -> Vec<Action> {
         let number = next_seq(self.number);
-        let answer = |bytes: &Bytes| Down::Result { number, bytes: bytes.clone() };
+        let last = pieces.last().cloned().unwrap_or_default();
         let seq = self.local.current();
         let actions = match service {
             Service::Barrier => {
-                self.send_down(answer(&bytes), None);
+                self.send_result(number, last, None);
                 self.per_host(|host| Action::Release { to: To::Host(host), seq })
             }
             Service::Exchange { .. } => {
-                self.send_down(answer(&bytes), None);
-                self.per_host(|host| Action::Mapped { host, seq, bytes })
+                self.send_result(number, last, None);
+                self.per_host(|host| Action::Mapped { host, seq, pieces })
             }
-            Service::Alltoall { total } => self.transposed(total, &bytes, answer),
+            Service::Alltoall { total } => {
+                self.transposed(total, &last, |bytes| Down::Result { number, bytes })
+            }
             Service::Broadcast { root, .. } => {
-                let (giver, bytes) = self.given.take().unwrap_or((None, bytes));
-                self.send_down(answer(&bytes), giver);
+                let (giver, bytes, last) = match self.given.take() {
+                    Some((giver, bytes)) => (giver, bytes.clone(), bytes),
+                    None => (None, joined(&pieces), last),
+                };
+                self.send_result(number, last, giver);
                 if let Some(index) = giver.filter(|index| !self.children[*index].lost) {
-                    let message = answer(&Bytes::default());
+                    let message = Down::Result { number, bytes: Bytes::default() };
                     self.messages.push_back(TreeMessage::Down { to: vec![index], message });
                 }
                 self.spread(|_| root, |_| bytes.clone())
@@ -112,13 +144,13 @@ impl Collective {
         &mut self,
         total: u32,
         above: &Bytes,
-        answer: impl Fn(&Bytes) -> Down,
+        answer: impl Fn(Bytes) -> Down,
     ) -> Vec<Action> {
         let rows = self.rows(total);
         let live = self.children.iter().enumerate().filter(|(_, child)| !child.lost);
         let down = live.map(|(index, _)| TreeMessage::Down {
             to: vec![index],
-            message: answer(&rows.downwards(index, above).into()),
+            message: answer(rows.downwards(index, above).into()),
         });
         let down: Vec<TreeMessage> = down.collect();
         let seq = self.local.current();
@@ -165,5 +197,13 @@ impl Collective {
             root => Action::Data { to: *to, seq, bytes: data(root) },
         };
         self.local.ranks.iter().zip(&self.local.members).map(answer).collect()
+    }
+}
+
+/// One piece is what it is; several are copied.
+fn joined(pieces: &[Bytes]) -> Bytes {
+    match pieces {
+        [bytes] => bytes.clone(),
+        pieces => pieces.concat().into(),
     }
 }

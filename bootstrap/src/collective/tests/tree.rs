@@ -255,6 +255,7 @@ fn nonsense() -> impl Strategy<Value = (Up, Down)> {
     ];
     let down = prop_oneof![
         12 => (small(), bytes()).prop_map(|(number, bytes)| Down::Result { number, bytes }),
+        6 => (small(), bytes()).prop_map(|(number, bytes)| Down::Piece { number, bytes }),
         2 => Just(Down::Farewell),
         1 => reason().prop_map(Down::Refuse),
     ];
@@ -294,7 +295,9 @@ proptest! {
                     (machine.from_child(index, up), name)
                 }
                 3 => {
-                    if let Down::Result { bytes, .. } = &down { arrived += bytes.len(); }
+                    if let Down::Result { bytes, .. } | Down::Piece { bytes, .. } = &down {
+                        arrived += bytes.len();
+                    }
                     (machine.from_parent(down), "the agent above in the tree".to_owned())
                 }
                 // The machine's own ranks behave.
@@ -381,9 +384,30 @@ fn each_nonsense_is_told_apart() {
     let short = Down::Result { number: 1, bytes: vec![0; 17].into() };
     let error = machine.from_parent(short).unwrap_err().to_string();
     assert!(error.ends_with("sent 17 bytes for exchange of 3 bytes, expected 18"), "{error}");
+    machine.cut(6);
     let later = Down::Result { number: 2, bytes: vec![0; 18].into() };
     assert!(machine.from_parent(later).is_err());
-    assert_eq!(machine.from_parent(answer).map(|actions| actions.len()), Ok(1));
+    let piece = |number, len: usize| Down::Piece { number, bytes: vec![0; len].into() };
+    for (piece, word) in [
+        (piece(1, 5), "sent a piece of 5 bytes for exchange of 3 bytes, expected 6"),
+        (piece(2, 3), "spoke of call 2, expected 1"),
+    ] {
+        let error = machine.from_parent(piece).unwrap_err().to_string();
+        assert!(error.ends_with(word), "{error}");
+    }
+    for _ in 0..2 {
+        assert_eq!(machine.from_parent(piece(1, 6)), Ok(vec![]));
+    }
+    let error = machine.from_parent(piece(1, 6)).unwrap_err().to_string();
+    assert!(
+        error.ends_with("sent 18 bytes and more for exchange of 3 bytes, expected 18"),
+        "{error}"
+    );
+    let error = machine.from_parent(answer).unwrap_err().to_string();
+    assert!(error.ends_with("sent 30 bytes for exchange of 3 bytes, expected 18"), "{error}");
+    let rest = Down::Result { number: 1, bytes: vec![0; 6].into() };
+    assert_eq!(machine.from_parent(rest).map(|actions| actions.len()), Ok(1));
+    while machine.poll_transmit().is_some() {}
     assert_eq!(machine.from_child(1, Up::Done(Gone::Rank(Rank(2)))), Ok(vec![]));
     assert!(machine.from_child(1, Up::Done(Gone::Rank(Rank(2)))).is_err());
     assert!(machine.from_child(1, Up::Gone(Gone::Rank(Rank(2)))).is_err());

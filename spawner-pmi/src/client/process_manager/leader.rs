@@ -218,12 +218,12 @@ impl Leader {
                 self.tell_all(&Frame::bare(Kind::Release, seq, 0, 0), None, wait)?;
                 self.answer(seq, Ok(Reply::Release));
             }
-            Action::Mapped { seq, bytes, .. } => {
-                let fd =
-                    memfd::result(&bytes).map_err(Error::os("make the result of an exchange"))?;
-                let frame = Frame::bare(Kind::Mapped, seq, 0, 0).with_len(bytes.len() as u64);
+            Action::Mapped { seq, pieces, .. } => {
+                let (fd, len) = memfd::result_in_pieces(&pieces)
+                    .map_err(Error::os("make the result of an exchange"))?;
+                let frame = Frame::bare(Kind::Mapped, seq, 0, 0).with_len(len as u64);
                 self.tell_all(&frame, Some(&fd), wait)?;
-                let map = Mapping::read_only(&fd, bytes.len())
+                let map = Mapping::read_only(&fd, len)
                     .map_err(Error::os("map the result of an exchange"))?;
                 self.answer(seq, Ok(Reply::Mapped(Shared::Mapped(Arc::new(map)))));
             }
