@@ -5,7 +5,7 @@
 //! line or anywhere in one, because noise need not end with a newline.
 
 /// Version of the messages between agents; both sides must have the same.
-pub const PROTOCOL: u32 = 12;
+pub const PROTOCOL: u32 = 13;
 /// Most noise that is read before the line.
 pub const MAX_NOISE: usize = 64 * 1024;
 

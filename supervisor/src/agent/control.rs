@@ -522,7 +522,7 @@ impl<'a> Supervise<'a> for OneHost<'a> {
 
     fn act(&mut self, command: Command) {
         match command {
-            Command::SampleCpu => {
+            Command::SampleCpu { .. } => {
                 let starved = self.ranks.sample_cpu().is_starved();
                 self.event(Event::CpuSampled { starved });
             }

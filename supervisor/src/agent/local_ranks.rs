@@ -406,7 +406,7 @@ impl<'a> LocalRanks<'a> {
                     }
                 }
             }
-            Command::SampleCpu | Command::Finish => {}
+            Command::SampleCpu { .. } | Command::Finish => {}
         }
     }
 

@@ -128,9 +128,10 @@ pub(crate) enum Event {
 pub(crate) enum Command {
     /// Put the decision into the node memory: the code to leave with, and the rank that caused it.
     ExitDecision { code: i32, cause: Option<u32> },
-    /// An exit is about to count as non-collective: say with [`Event::CpuSampled`] whether the
-    /// other ranks had a chance to join it.
-    SampleCpu,
+    /// An exit is about to count as non-collective: note the CPU times of the other ranks now, and
+    /// say with [`Event::CpuSampled`] after `rest` milliseconds whether they had a chance to join
+    /// it. An answer that comes earlier is no answer; it is asked for again then.
+    SampleCpu { rest: u64 },
     /// SIGQUIT to every running rank whose ack can still be claimed.
     QuitUnclaimed,
     /// Pass a signal of the user on to every running rank's group.

@@ -225,14 +225,14 @@ impl World {
                         self.leave(rank, delay, End::Signal(signal));
                     }
                 }
-                Command::SampleCpu
+                Command::SampleCpu { .. }
                 | Command::FindOrphans
                 | Command::EndOrphans(_)
                 | Command::Finish => {}
             }
         }
         match action {
-            Command::SampleCpu => {
+            Command::SampleCpu { .. } => {
                 self.samples += 1;
                 let starved = self.samples % 4 < self.tempers[0].orphans;
                 self.at(0, Event::CpuSampled { starved });

@@ -1,6 +1,7 @@
 //! What is known of the hosts below an agent, the root or the doctor, and what is awaited of them.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
 
 use bootstrap::collective::{Branch, groups};
 use bootstrap::{HostId, Rank};
@@ -8,8 +9,9 @@ use bootstrap::{HostId, Rank};
 use super::links::Links;
 use super::state::{CpuQuestion, Phase};
 use crate::agent::local_ranks::CpuSample;
+use crate::event_loop::ms;
 use crate::plan::{HostEntry, StdinTo};
-use crate::tree::message::{Down, Member, Up, encode};
+use crate::tree::message::{Down, HostCommand, Member, Up, encode};
 use crate::tree::told::Part;
 
 impl Links {
@@ -163,15 +165,43 @@ impl Links {
         self.input = Some((readers, false));
     }
 
-    /// Waits for answers to a question about CPU times from every link.
-    pub(crate) fn ask_cpu(&mut self, number: u32, sample: CpuSample) {
-        let waiting = self.open().collect();
-        self.cpu_question = Some(CpuQuestion { number, sample, waiting });
+    /// Asks every link what CPU time the ranks will have had after `rest`, and waits for their
+    /// answers and that of this host. A question that is open is given up.
+    pub(crate) fn ask_cpu(&mut self, number: u32, rest: Duration) {
+        let until = Instant::now() + rest;
+        let waiting: HashSet<usize> = self.open().collect();
+        for link in &waiting {
+            // Sending takes its time; all ranks are to have the same.
+            let rest = until.saturating_duration_since(Instant::now()).as_micros();
+            let rest = u64::try_from(rest).unwrap_or(u64::MAX);
+            self.send(*link, &Down::HostCommand(HostCommand::SampleCpu { number, rest }));
+        }
+        // Whole milliseconds alone, so that the answer is not late for the rest of one. The question
+        // was under way for some of it.
+        let own =
+            self.poller.now().saturating_add(ms(rest.saturating_sub(Duration::from_micros(1))));
+        let sample = CpuSample::default();
+        self.cpu_question = Some(CpuQuestion { number, sample, own: Some(own), waiting });
+    }
+
+    /// When this host is to be looked at for an open question.
+    pub(crate) fn cpu_look_due(&self) -> Option<u64> {
+        self.cpu_question.as_ref().and_then(|question| question.own)
+    }
+
+    /// What the ranks of this host have had.
+    pub(crate) fn own_sample(&mut self, sample: CpuSample) {
+        if let Some(open) = &mut self.cpu_question {
+            open.own = None;
+            open.sample = open.sample.and(sample);
+        }
     }
 
     /// The question, once all have answered.
     pub(crate) fn cpu_answer(&mut self) -> Option<CpuQuestion> {
-        self.cpu_question.take_if(|question| question.waiting.is_empty())
+        let all =
+            |question: &mut CpuQuestion| question.own.is_none() && question.waiting.is_empty();
+        self.cpu_question.take_if(all)
     }
 
     /// Books what a link has said, or hands it back.

@@ -46,7 +46,7 @@ pub(crate) enum LinkEvent {
 
 #[derive(Debug)]
 pub(crate) struct Links {
-    poller: Poller,
+    pub(super) poller: Poller,
     pub(super) ssh: Ssh,
     chooser: Arc<Chooser>,
     /// An encoded [`Common`](crate::tree::message::Common), complete before anything is read.

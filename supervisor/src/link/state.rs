@@ -25,11 +25,14 @@ const MAX_STDERR: usize = 16 * 1024;
 /// Bytes read in a row from one link before the others get their turn.
 pub(super) const TURN: usize = 256 * 1024;
 
-/// A question about CPU times, with the answers so far and the links that owe one.
+/// A question about CPU times, with the answers so far and who owes one.
 #[derive(Debug)]
 pub(crate) struct CpuQuestion {
     pub(crate) number: u32,
     pub(crate) sample: CpuSample,
+    /// When this host is to be looked at, if it is and was not.
+    pub(super) own: Option<u64>,
+    /// The links that owe an answer.
     pub(super) waiting: HashSet<usize>,
 }
 

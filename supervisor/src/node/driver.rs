@@ -478,6 +478,7 @@ impl Role for Driver<'_> {
             self.step_staging();
             self.step_leave();
             self.messages();
+            self.sample_cpu_again();
             if !self.can_wait() {
                 self.gather();
             }
@@ -502,7 +503,8 @@ impl Role for Driver<'_> {
         let looks = self.looks.deadline();
         let pmix = self.ranks.pmix_due();
         let (below, told) = (self.below.deadline(), self.aggregate.deadline());
-        let times = [self.decision_due(), parent, finish, held, looks, pmix, below, told];
+        let sample = self.below.cpu_look_due();
+        let times = [self.decision_due(), parent, finish, held, looks, pmix, below, told, sample];
         times.into_iter().flatten().min()
     }
 

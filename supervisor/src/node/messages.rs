@@ -1,7 +1,10 @@
 //! What comes from the parent and from the agents below, and how it is carried out here.
 
+use std::time::Duration;
+
 use bootstrap::collective::TreeMessage;
 use nix::unistd::getpid;
+use settings::deadlines::agent::QUIET_WINDOW;
 use spawner_ssh::diagnosis::{Class, Failure, Step};
 
 use super::driver::Driver;
@@ -22,7 +25,10 @@ impl Driver<'_> {
         match down {
             Down::Setup { .. } => self.orphaned("it sent a second setup"),
             Down::HostCommand(command) => {
-                self.below.send_all(&Down::HostCommand(command));
+                // A question is passed on with the time that is left of it.
+                if !matches!(command, HostCommand::SampleCpu { .. }) {
+                    self.below.send_all(&Down::HostCommand(command));
+                }
                 self.command(command);
             }
             Down::Bootstrap(down) => {
@@ -64,9 +70,13 @@ impl Driver<'_> {
         match command {
             HostCommand::Start => self.start(),
             HostCommand::Ranks(command) => self.act(command),
-            HostCommand::SampleCpu { number } => {
+            HostCommand::SampleCpu { number, rest } => {
                 let sample = self.ranks.sample_cpu();
-                self.below.ask_cpu(number, sample);
+                let rest = Duration::from_micros(rest).min(QUIET_WINDOW.limit);
+                self.below.ask_cpu(number, rest);
+                if rest.is_zero() {
+                    self.below.own_sample(sample);
+                }
                 self.answer_cpu_sample();
             }
             HostCommand::Clock { sent } => {
@@ -120,7 +130,7 @@ impl Driver<'_> {
         self.ranks.act(command, |pid| links.is_ours(pid));
         match command {
             // Only the root asks.
-            Command::SampleCpu => self.decide(Event::CpuSampled { starved: false }),
+            Command::SampleCpu { .. } => self.decide(Event::CpuSampled { starved: false }),
             Command::ExitDecision { .. } => self.aggregate.decided(),
             Command::End(_) => self.aggregate.kills(),
             Command::FindOrphans => {
@@ -281,6 +291,15 @@ impl Driver<'_> {
             Up::Want { at } => self.staging.want(at, link),
             Up::Took { at, bytes } => self.staging.took(at, link, bytes),
             up => self.parent.send(&up),
+        }
+    }
+
+    /// The time that a question left for the ranks is over.
+    pub(super) fn sample_cpu_again(&mut self) {
+        if self.below.cpu_look_due().is_some_and(|due| self.now() >= due) {
+            let sample = self.ranks.sample_cpu();
+            self.below.own_sample(sample);
+            self.answer_cpu_sample();
         }
     }
 

@@ -73,7 +73,7 @@ fn start(started: Instant) -> std::io::Result<i32> {
         skip_lines(std::io::stdin().as_fd(), started)?;
     }
     let (input, output) = private_streams()?;
-    // While the parent cpu_questions for what to say, the rest gets ready.
+    // While the parent gathers what to say, the rest gets ready.
     parent::greet(&output, &marker::line())?;
     prctl::set_child_subreaper(true)?;
     let reaper = getpid().as_raw();

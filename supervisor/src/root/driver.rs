@@ -3,6 +3,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use bootstrap::collective::{Bytes, Collective, TreeMessage};
 use bootstrap::{HostId, Rank};
@@ -246,16 +247,15 @@ impl<'a> Root<'a> {
         self.below.send_all(&Down::HostCommand(command));
     }
 
-    fn ask_for_cpu_sample(&mut self) {
-        if self.below.cpu_question.is_some() {
-            // The answer takes longer than the pause between two questions: until it comes, nobody
-            // is blamed.
+    fn ask_for_cpu_sample(&mut self, rest: u64) {
+        if rest == 0 && self.below.cpu_question.is_some() {
+            // The answer is on its way, or takes longer than the pause between two questions: until
+            // it comes, nobody is blamed.
             return self.event(Event::CpuSampled { starved: true });
         }
         self.cpu_questions = self.cpu_questions.wrapping_add(1);
-        let number = self.cpu_questions;
-        self.command(HostCommand::SampleCpu { number });
-        self.below.ask_cpu(number, CpuSample::default());
+        self.below.ask_cpu(self.cpu_questions, Duration::from_millis(rest));
+        self.below.own_sample(CpuSample::default());
         self.answer_cpu_sample();
     }
 
@@ -351,7 +351,7 @@ impl<'a> Supervise<'a> for Root<'a> {
 
     fn act(&mut self, command: Command) {
         match command {
-            Command::SampleCpu => self.ask_for_cpu_sample(),
+            Command::SampleCpu { rest } => self.ask_for_cpu_sample(rest),
             Command::FindOrphans => self.find_orphans(),
             Command::Finish => {}
             command => self.command(HostCommand::Ranks(command)),

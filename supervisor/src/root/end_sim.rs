@@ -13,7 +13,7 @@ use super::search::Search;
 use crate::agent::machine::deed::{Deed, Who};
 use crate::agent::machine::{CODE_LAUNCH, Event, Machine, RankEvent, Rules};
 use crate::report::{CauseKind, End};
-use world::{DEGREE, During, EACH, EXIT_BOUND, LATENCY, LONE, MS, Seen, Time, WORK, World};
+use world::{During, EACH, EXIT_BOUND, LATENCY, LONE, MS, Seen, Time, WORK, World};
 
 /// Hosts that are lost, far from each other: the last ones of as many parts of the list.
 fn some(hosts: usize, count: usize) -> Vec<usize> {
@@ -61,15 +61,13 @@ fn end(hosts: usize, ranks: u32, during: During, (count, seen): (usize, Seen)) -
     assert!(finished <= most, "{what}: finished after {finished} ns");
     let decided = world.decided.unwrap();
     if (count, during) == (0, During::NonCollectiveExit) {
-        // Beside the quiet window it takes two ways through the tree at most: a question and its
-        // answer.
-        let hop = LATENCY + WORK * DEGREE as Time;
-        let ways = 2 * Time::from(world.depth) * hop;
-        assert!(decided <= QUIET_WINDOW.ms() * MS + ways + MS, "{what}: decided after {decided}");
+        // The question is asked before the quiet window is over.
+        assert!(decided >= QUIET_WINDOW.ms() * MS, "{what}: decided after {decided}");
     }
-    if (count, during) == (0, During::CollectiveExit) {
+    if count == 0 {
+        let waits = if during == During::NonCollectiveExit { QUIET_WINDOW.ms() * MS } else { 0 };
         let depths = 2 * Time::from(world.depth) * (LATENCY + WORK);
-        assert!(decided <= depths, "{what}: decided after {decided}");
+        assert!(decided <= waits + depths, "{what}: decided after {decided}");
     }
     (world.depth, Times([decided, world.told(), finished]))
 }

@@ -73,9 +73,11 @@ pub(crate) type Member = (u32, HostEntry);
 pub(crate) enum HostCommand {
     /// What was decided about the ranks.
     Ranks(Command),
-    /// What CPU time have the ranks had? The number comes back with the answer.
+    /// What CPU time will the ranks have had when so many microseconds have passed? The number comes
+    /// back with the answer. It ends the question before it.
     SampleCpu {
         number: u32,
+        rest: u64,
     },
     /// What time is it? When that was asked comes back with the answer.
     Clock {

@@ -201,7 +201,7 @@ impl Machine {
         } else {
             let window = self.last_exiting.map_or(self.now, |last| after(last, QUIET_WINDOW));
             self.sample_at = Some(after(self.now, QUIET_RETRY).max(window));
-            self.out.push(Command::SampleCpu);
+            self.out.push(Command::SampleCpu { rest: window.saturating_sub(self.now) });
         }
     }
 

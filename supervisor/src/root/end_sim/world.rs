@@ -81,6 +81,10 @@ enum Mail {
     Tick {
         host: usize,
     },
+    /// An agent looks at its ranks for a question that left them time.
+    Look {
+        host: usize,
+    },
 }
 
 #[derive(Default)]
@@ -104,8 +108,11 @@ pub(super) struct Agent {
     /// The agents below it at the beginning.
     branches: Vec<usize>,
     own: Option<Machine>,
-    /// Answers to the question about CPU times that are still to come.
+    /// The last question about CPU times, answers that are still to come, and when the own ranks are
+    /// looked at.
+    question: u32,
     waiting: HashSet<usize>,
+    look: Option<Time>,
 }
 
 impl Agent {
@@ -127,6 +134,7 @@ pub(super) struct World {
     pub(super) machine: Machine,
     root_busy: Time,
     root_waiting: Option<HashSet<usize>>,
+    questions: u32,
     search: Option<Search>,
     /// What each link speaks for, and the hosts that have nothing left.
     parts: Vec<(usize, Part)>,
@@ -201,6 +209,7 @@ impl World {
             machine,
             root_busy: 0,
             root_waiting: None,
+            questions: 0,
             search: None,
             parts,
             bare: vec![false; hosts],
@@ -246,12 +255,17 @@ impl World {
 
     /// When a message of so many bytes that `from` sends now arrives.
     fn sent(&mut self, from: usize, bytes: usize) -> Time {
-        let busy = match from {
-            ROOT => &mut self.root_busy,
-            from => &mut self.agents[from].busy,
-        };
-        *busy = self.now.max(*busy) + WORK + BYTE * bytes as Time;
+        let now = self.now;
+        let busy = self.busy(from);
+        *busy = now.max(*busy) + WORK + BYTE * bytes as Time;
         *busy + LATENCY
+    }
+
+    fn busy(&mut self, of: usize) -> &mut Time {
+        match of {
+            ROOT => &mut self.root_busy,
+            of => &mut self.agents[of].busy,
+        }
     }
 
     fn up(&mut self, from: usize, message: Up) {
@@ -316,7 +330,7 @@ impl World {
         }
         for command in commands {
             match command {
-                Command::SampleCpu => self.ask_cpu(),
+                Command::SampleCpu { rest } => self.ask_cpu(rest * MS),
                 Command::FindOrphans => {
                     self.find_orphans();
                     self.answer_orphans();
@@ -334,13 +348,28 @@ impl World {
         }
     }
 
-    fn ask_cpu(&mut self) {
-        if self.root_waiting.is_some() {
+    fn ask_cpu(&mut self, rest: Time) {
+        if rest == 0 && self.root_waiting.is_some() {
             return self.root_event(Event::CpuSampled { starved: true });
         }
         self.root_waiting = Some(self.top.iter().copied().collect());
-        self.down(ROOT, HostCommand::SampleCpu { number: 1 });
+        self.questions += 1;
+        self.ask_below(ROOT, self.questions, self.now + rest);
         self.answer_cpu();
+    }
+
+    /// Passes a question on with the time that is left of it.
+    fn ask_below(&mut self, from: usize, number: u32, until: Time) {
+        let below = match from {
+            ROOT => self.top.clone(),
+            from => self.agents[from].below.clone(),
+        };
+        for to in below {
+            let rest = until.saturating_sub(self.now.max(*self.busy(from))) / 1000;
+            let command = HostCommand::SampleCpu { number, rest };
+            let arrives = self.sent(from, encode(&Down::HostCommand(command)).len());
+            self.at(arrives, Mail::Down { to, command });
+        }
     }
 
     fn answer_cpu(&mut self) {
@@ -417,7 +446,7 @@ impl World {
                     }
                 }
             }
-            Up::CpuSampled { .. } => {
+            Up::CpuSampled { number, .. } if number == self.questions => {
                 if let Some(waiting) = &mut self.root_waiting {
                     waiting.remove(&from);
                 }
@@ -578,8 +607,9 @@ impl World {
                 self.agents[at].aggregate.told(ms(self.now), branch, told).unwrap();
                 self.stir(at);
             }
-            Up::CpuSampled { .. } => {
-                if self.agents[at].waiting.remove(&from) {
+            Up::CpuSampled { number, .. } => {
+                let asked = number == self.agents[at].question;
+                if asked && self.agents[at].waiting.remove(&from) {
                     self.answer_cpu_of(at);
                 }
             }
@@ -605,23 +635,42 @@ impl World {
     }
 
     fn answer_cpu_of(&mut self, at: usize) {
-        if self.agents[at].waiting.is_empty() {
+        if self.agents[at].waiting.is_empty() && self.agents[at].look.is_none() {
             // What was heard before goes up first.
             self.turn_all(at);
-            self.up(at, Up::CpuSampled { number: 1, sample: CpuSample::default() });
+            let number = self.agents[at].question;
+            self.up(at, Up::CpuSampled { number, sample: CpuSample::default() });
+        }
+    }
+
+    /// An agent looks at its ranks after the whole milliseconds of the time.
+    fn asked(&mut self, host: usize, number: u32, rest: Time) {
+        let until = self.now + rest;
+        let look = self.now + rest.saturating_sub(1000) / MS * MS;
+        self.ask_below(host, number, until);
+        let agent = &mut self.agents[host];
+        agent.waiting = agent.below.iter().copied().collect();
+        (agent.question, agent.look) = (number, None);
+        if look > self.now {
+            agent.look = Some(look);
+            self.at(look, Mail::Look { host });
+        }
+        self.answer_cpu_of(host);
+    }
+
+    fn look(&mut self, host: usize) {
+        if self.agents[host].look.take_if(|due| *due <= self.now).is_some() {
+            self.answer_cpu_of(host);
         }
     }
 
     fn carry_out(&mut self, host: usize, command: HostCommand) {
+        if let HostCommand::SampleCpu { number, rest } = command {
+            return self.asked(host, number, rest * 1000);
+        }
         self.down(host, command);
-        match command {
-            HostCommand::Ranks(command) => self.obey(host, command),
-            HostCommand::SampleCpu { .. } => {
-                let agent = &mut self.agents[host];
-                agent.waiting = agent.below.iter().copied().collect();
-                self.answer_cpu_of(host);
-            }
-            _ => {}
+        if let HostCommand::Ranks(command) = command {
+            self.obey(host, command);
         }
     }
 
@@ -638,6 +687,7 @@ impl World {
             Mail::Ranks { host, events } if !self.agents[host].dead => self.ranks_did(host, events),
             Mail::Orphaned { host } => self.orphaned(host),
             Mail::Turn { host } => self.turn(host),
+            Mail::Look { host } if self.agents[host].obeys() => self.look(host),
             Mail::Tick { host: ROOT } => {
                 self.next_tick = Time::MAX;
                 self.root_event(Event::Tick);

@@ -266,7 +266,7 @@ impl<'a> World<'a> {
         let present: Vec<u32> =
             (0..).zip(&self.gone).filter(|(_, gone)| !**gone).map(|(r, _)| r).collect();
         match command {
-            Command::SampleCpu => {
+            Command::SampleCpu { .. } => {
                 for host in (0..self.agents.len()).rev() {
                     self.agents[host].flush(now);
                     for up in self.agents[host].take(now) {
