@@ -104,7 +104,7 @@ impl NetContext {
         let room = rail.room_for_unsignaled(sends);
         let make = |ranks: u32| {
             // Beyond the completion queue's depth nothing can be in flight.
-            let most = rail.send_depth.min(rail.device.caps().max_qp_wr);
+            let most = rail.send_cq.depth().min(rail.device.caps().max_qp_wr);
             let depth = (sends + room).saturating_mul(ranks).min(most).max(1);
             self.make_qp(rail, QpType::XrcSend, None, (depth, 0))
         };
