@@ -53,6 +53,7 @@ impl Signal {
 
     /// What [`Signal::bits`] made.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "eight bits of it")]
     pub(super) const fn of(number: u64) -> Self {
         if number & Self::FAILURE != 0 {
             return Self::Failure;
