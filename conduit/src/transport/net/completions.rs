@@ -12,6 +12,7 @@ use super::memory::pool::Buffer;
 use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::post::Slots;
 use super::rail::Rail;
+use super::signal::Signal;
 use crate::trace::{self, Counter};
 
 /// Most completions of sends that one poll takes from a rail.
@@ -35,9 +36,9 @@ impl NetContext {
     /// As [`NetContext::reap`], for one rail.
     pub(super) fn reap_on(&self, at: usize) -> Result<usize, Error> {
         match self.rails[at].under_way() {
-            0 => Ok(0),
+            0 if !self.rails[at].is_look_due() => Ok(0),
             // Nothing else can be complete: no room for more is made ready.
-            1 => self.reap_some::<1>(at),
+            0 | 1 => self.reap_some::<1>(at),
             _ => self.reap_some::<SENDS>(at),
         }
     }
@@ -109,6 +110,15 @@ impl NetContext {
         }
     }
 
+    /// Looks whether unsignalled requests have failed.
+    pub(super) fn look_for_failures(&self) -> Result<(), Error> {
+        let rails = self.rails.iter().enumerate();
+        for (at, _) in rails.filter(|(_, rail)| rail.has_unsignaled()) {
+            let _ = self.reap_some::<1>(at)?;
+        }
+        Ok(())
+    }
+
     fn reap_some<const N: usize>(&self, at: usize) -> Result<usize, Error> {
         let mut batch = [Completion::EMPTY; N];
         let count = self.rails[at].send_cq.poll(&mut batch)?;
@@ -130,21 +140,37 @@ impl NetContext {
                 if op.has_end {
                     self.lone.end();
                 }
-                self.give_back(at, &op);
+                self.give_back(at, &op, Signal::of(completion.id));
                 Ok(())
             }
             None => self.finished_in_row(at, completion),
         }
     }
 
-    /// Slots of an operation, and the permit of a message of the library.
+    /// Slots of an operation and of the unsignalled ones before it, and the permit of a message of
+    /// the library.
     #[inline]
-    fn give_back(&self, at: usize, op: &PendingOp) {
-        self.rails[at].sends.give(1);
+    fn give_back(&self, at: usize, op: &PendingOp, signal: Signal) {
+        let rail = &self.rails[at];
         let connection =
             self.peers.get(op.peer).and_then(|peer| peer.connections.get(op.connection));
-        let Some(connection) = connection else { return };
-        connection.send_qp(op.for_requests).slots.give(1);
+        let send_qp = connection.map(|connection| connection.send_qp(op.for_requests));
+        let slots = match signal {
+            Signal::End { before } => {
+                rail.sends.give(1);
+                rail.give_unsignaled(before);
+                1 + before
+            }
+            Signal::Failure => {
+                if !send_qp.is_some_and(|send_qp| send_qp.unsignaled.failed()) {
+                    return;
+                }
+                rail.give_unsignaled(1);
+                1
+            }
+        };
+        let (Some(connection), Some(send_qp)) = (connection, send_qp) else { return };
+        send_qp.slots.give(slots);
         if op.kind == OpKind::Internal {
             connection.internal.give(1);
         }
@@ -152,7 +178,7 @@ impl NetContext {
 
     /// One that has more than its number, or failed.
     fn finished_in_row(&self, at: usize, completion: &Completion) -> Result<(), Error> {
-        let Some((op, end)) = self.pending.end(completion.id) else { return Ok(()) };
+        let Some((op, signal, end)) = self.pending.end(completion.id) else { return Ok(()) };
         let buffer = op.buffer.and_then(|index| self.buffers.pool.reclaim(index));
         let success = completion.status == Status::Success;
         if success {
@@ -160,7 +186,7 @@ impl NetContext {
         } else if let Some(buffer) = buffer {
             self.buffers.put_send(buffer);
         }
-        self.give_back(at, &op);
+        self.give_back(at, &op, signal);
         if success || self.failure.is_ignored() {
             return Ok(());
         }

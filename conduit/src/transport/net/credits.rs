@@ -23,8 +23,15 @@ impl Permits {
     /// Takes one if more than `reserve` are left.
     #[inline]
     pub(crate) fn take(&self, reserve: u32) -> bool {
+        self.take_one(reserve).is_some()
+    }
+
+    /// As [`Permits::take`]; how many are left then.
+    #[inline]
+    pub(crate) fn take_one(&self, reserve: u32) -> Option<u32> {
         let less = |count: u32| (count > reserve).then(|| count - 1);
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
+        let before = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
+        before.ok().map(|before| before - 1)
     }
 
     #[inline]

@@ -42,6 +42,7 @@ mod rma;
 mod segments;
 mod settings;
 mod setup;
+mod signal;
 mod single;
 mod small;
 mod stripes;

@@ -13,6 +13,7 @@ use super::credits::{Account, Permits};
 use super::flow::of_connection::Flow;
 use super::flow::ring::Rings;
 use super::lockfree::AppendTable;
+use super::signal::Unsignaled;
 use super::xrc::Link;
 use crate::transport::shm::Sparse;
 
@@ -20,6 +21,7 @@ use crate::transport::shm::Sparse;
 pub(super) struct SendQp {
     pub(super) qp: Arc<dyn QueuePair>,
     pub(super) slots: Permits,
+    pub(super) unsignaled: Unsignaled,
     /// Bytes that need no buffer.
     pub(super) inline: usize,
     /// Number of the queue pair that messages of the peer come through.
@@ -30,14 +32,16 @@ pub(super) struct SendQp {
 }
 
 impl SendQp {
-    /// `recv_qp` is another one than `qp` where connections are shared.
+    /// `recv_qp` is another one than `qp` where connections are shared; `room`: entries of the send
+    /// queue beyond `sends` for unsignalled requests.
     pub(super) fn new(
         (qp, recv_qp): (Arc<dyn QueuePair>, u32),
-        sends: u32,
+        (sends, room): (u32, u32),
         inline: usize,
         link: Option<Box<Link>>,
     ) -> Self {
-        Self { qp, slots: Permits::new(sends), inline, recv_qp, queue: AtomicU32::new(0), link }
+        let (slots, unsignaled) = (Permits::new(sends + room), Unsignaled::new(sends, room));
+        Self { qp, slots, unsignaled, inline, recv_qp, queue: AtomicU32::new(0), link }
     }
 
     /// Requests go to a receive queue of this number from now on.

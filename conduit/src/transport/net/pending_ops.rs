@@ -9,6 +9,7 @@ use bootstrap::Rank;
 use super::lockfree::IndexStack;
 use super::memory::cache::Held;
 use super::memory::pool::{CopyOut, Inbox};
+use super::signal::Signal;
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::transport::op_counter::OpCounter;
 
@@ -105,7 +106,7 @@ pub(super) struct PendingOp {
 
 impl PendingOp {
     /// All but the buffer and the end, as a number: kind (8 bits), connection (8), queue pair,
-    /// whether there is an end, rank (upper half).
+    /// whether there is an end, rank (upper half). Bits 18 to 26 are left to [`Signal`].
     #[inline]
     const fn packed(&self) -> u64 {
         self.kind as u64
@@ -117,8 +118,8 @@ impl PendingOp {
 
     /// The number that says all of it, where it has neither buffer nor [`OnComplete`].
     #[inline]
-    pub(super) const fn number(&self) -> u64 {
-        self.packed() | SELF_CONTAINED
+    pub(super) const fn number(&self, signal: Signal) -> u64 {
+        self.packed() | signal.bits() | SELF_CONTAINED
     }
 
     /// The operation whose number says all of it.
@@ -207,35 +208,40 @@ impl PendingOps {
 
     /// Books an operation. `None` cannot be when the caller holds a completion queue slot.
     #[inline(always)]
-    pub(super) fn begin(&self, op: &PendingOp, end: Option<OnComplete>) -> Option<u64> {
+    pub(super) fn begin(
+        &self,
+        op: &PendingOp,
+        end: Option<OnComplete>,
+        signal: Signal,
+    ) -> Option<u64> {
         if op.buffer.is_none() && end.is_none() {
-            return Some(op.number());
+            return Some(op.number(signal));
         }
-        self.begin_in_row(op, end)
+        self.begin_in_row(op, end, signal)
     }
 
     #[inline(never)]
-    fn begin_in_row(&self, op: &PendingOp, end: Option<OnComplete>) -> Option<u64> {
+    fn begin_in_row(&self, op: &PendingOp, end: Option<OnComplete>, signal: Signal) -> Option<u64> {
         let index = self.free.pop(|index| &self.rows[index as usize].next)?;
         let row = &self.rows[index as usize];
         if let Some(end) = end {
             *row.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
         }
         row.buffer.store(op.buffer.map_or(0, |buffer| buffer + 1), Ordering::Relaxed);
-        row.info.store(op.packed(), Ordering::Release);
+        row.info.store(op.packed() | signal.bits(), Ordering::Release);
         Some(u64::from(index))
     }
 
     /// Takes an operation out. `None` when the number is of none.
     #[inline]
-    pub(super) fn end(&self, id: u64) -> Option<(PendingOp, Option<OnComplete>)> {
+    pub(super) fn end(&self, id: u64) -> Option<(PendingOp, Signal, Option<OnComplete>)> {
         match PendingOp::of_number(id) {
-            Some(op) => Some((op, None)),
+            Some(op) => Some((op, Signal::of(id), None)),
             None => self.end_in_row(id),
         }
     }
 
-    fn end_in_row(&self, id: u64) -> Option<(PendingOp, Option<OnComplete>)> {
+    fn end_in_row(&self, id: u64) -> Option<(PendingOp, Signal, Option<OnComplete>)> {
         let index = u32::try_from(id).ok()?;
         let row = self.rows.get(index as usize)?;
         let info = row.info.swap(0, Ordering::AcqRel);
@@ -247,6 +253,6 @@ impl PendingOps {
             None
         };
         self.release(index);
-        Some((op, end))
+        Some((op, Signal::of(info), end))
     }
 }

@@ -9,6 +9,7 @@ use super::error::Error;
 use super::peer::{Connection, Peer, SendQp};
 use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::rail::Rail;
+use super::signal::Signal;
 use crate::trace::{self, Cause};
 
 /// What became of an attempt.
@@ -39,6 +40,8 @@ pub(super) struct Via<'a> {
 pub(super) struct Slots<'a> {
     pub(super) rail: &'a Rail,
     pub(super) send_qp: &'a SendQp,
+    /// The slot of the completion queue is for a success, too.
+    signaled: bool,
 }
 
 impl<'a> Slots<'a> {
@@ -54,13 +57,65 @@ impl<'a> Slots<'a> {
             send_qp.slots.give(1);
             return None;
         }
-        Some(Self { rail, send_qp })
+        Some(Self { rail, send_qp, signaled: true })
+    }
+
+    /// As [`Slots::take`], for a request that needs nothing back but its slots: it may be
+    /// unsignalled.
+    #[inline(always)]
+    pub(super) fn take_for_message(
+        rail: &'a Rail,
+        send_qp: &'a SendQp,
+        reserve: Reserve,
+    ) -> Option<Self> {
+        let Some(left) = send_qp.slots.take_one(reserve.queue_pair) else {
+            trace::lacks(Cause::SendQueue);
+            return None;
+        };
+        let signaled = !(send_qp.unsignaled.may_be(left) && rail.take_unsignaled());
+        if signaled && !rail.sends.take(reserve.completion_queue) {
+            trace::lacks(Cause::CompletionQueue);
+            send_qp.slots.give(1);
+            return None;
+        }
+        Some(Self { rail, send_qp, signaled })
     }
 
     #[inline]
     pub(super) fn give_back(&self) {
         self.send_qp.slots.give(1);
-        self.rail.sends.give(1);
+        if self.signaled {
+            self.rail.sends.give(1);
+        } else {
+            self.rail.give_unsignaled(1);
+        }
+    }
+
+    /// How the request that is about to be posted tells its end.
+    #[inline(always)]
+    fn signal(&self) -> Signal {
+        if self.signaled {
+            Signal::End { before: self.send_qp.unsignaled.take() }
+        } else {
+            Signal::Failure
+        }
+    }
+
+    /// The request was not posted.
+    #[cold]
+    fn not_used(&self, signal: Signal) {
+        if let Signal::End { before } = signal {
+            self.send_qp.unsignaled.put_back(before);
+        }
+        self.give_back();
+    }
+
+    /// The request was posted.
+    #[inline(always)]
+    fn posted(&self) {
+        if !self.signaled {
+            self.send_qp.unsignaled.posted();
+        }
     }
 }
 
@@ -76,14 +131,18 @@ impl NetContext {
         op: &PendingOp,
         end: Option<OnComplete>,
     ) -> Result<Sent, Error> {
-        let Some(id) = self.pending.begin(op, end) else {
-            slots.give_back();
+        let signal = slots.signal();
+        let Some(id) = self.pending.begin(op, end, signal) else {
+            slots.not_used(signal);
             return Ok(Sent::Full);
         };
         trace::posts(&data);
-        let send = SendWr { id, operation, data, signaled: true, to: None };
+        let send = SendWr { id, operation, data, signaled: slots.signaled, to: None };
         match slots.send_qp.post(&send) {
-            Ok(()) => Ok(Sent::Yes),
+            Ok(()) => {
+                slots.posted();
+                Ok(Sent::Yes)
+            }
             Err(error) => self.not_posted(slots, (op.kind, op.peer), id, error),
         }
     }
@@ -98,10 +157,13 @@ impl NetContext {
         op: &PendingOp,
     ) -> Result<Sent, Box<Error>> {
         trace::posts(&data);
-        let id = op.number();
-        let send = SendWr { id, operation, data, signaled: true, to: None };
+        let id = op.number(slots.signal());
+        let send = SendWr { id, operation, data, signaled: slots.signaled, to: None };
         match slots.send_qp.post(&send) {
-            Ok(()) => Ok(Sent::Yes),
+            Ok(()) => {
+                slots.posted();
+                Ok(Sent::Yes)
+            }
             Err(error) => self.not_posted(slots, (op.kind, op.peer), id, error).map_err(Box::new),
         }
     }
@@ -115,8 +177,10 @@ impl NetContext {
         id: u64,
         error: PostError,
     ) -> Result<Sent, Error> {
-        let _ = self.pending.end(id);
-        slots.give_back();
+        match self.pending.end(id) {
+            Some((_, signal, _)) => slots.not_used(signal),
+            None => slots.give_back(),
+        }
         match error {
             PostError::Full => Ok(Sent::Full),
             _ if self.failure.is_ignored() => Ok(Sent::Full),

@@ -84,10 +84,10 @@ impl NetContext {
         srq: Option<&Arc<dyn SharedReceiveQueue>>,
         sends: u32,
     ) -> Result<SendQp, Error> {
-        let receives = self.plan.sizes.receives();
-        let qp = self.make_qp(rail, QpType::Rc, srq, (sends, receives))?;
+        let (receives, room) = (self.plan.sizes.receives(), rail.room_for_unsignaled(sends));
+        let qp = self.make_qp(rail, QpType::Rc, srq, (sends + room, receives))?;
         let (inline, number) = (self.inline_limit(rail, &*qp), qp.number());
-        Ok(SendQp::new((qp, number), sends, inline, None))
+        Ok(SendQp::new((qp, number), (sends, room), inline, None))
     }
 
     /// One over connections that the ranks of a neighbourhood share. `at` counts a peer's queue
@@ -101,10 +101,11 @@ impl NetContext {
         sends: u32,
     ) -> Result<SendQp, Error> {
         let rail_at = self.plan.connections.get(at / 2).copied().unwrap_or(0);
+        let room = rail.room_for_unsignaled(sends);
         let make = |ranks: u32| {
             // Beyond the completion queue's depth nothing can be in flight.
-            let most = rail.send_depth.min(rail.device.caps().max_qp_wr);
-            let depth = sends.saturating_mul(ranks).min(most).max(1);
+            let most = rail.send_cq.depth().min(rail.device.caps().max_qp_wr);
+            let depth = (sends + room).saturating_mul(ranks).min(most).max(1);
             self.make_qp(rail, QpType::XrcSend, None, (depth, 0))
         };
         let link = xrc.link((peer, at), rail_at, srq, |qp| to_init(rail, qp), make)?;
@@ -114,7 +115,7 @@ impl NetContext {
         })?;
         let ends = link.ends();
         let inline = self.inline_limit(rail, &*ends.0);
-        Ok(SendQp::new(ends, sends, inline, Some(Box::new(link))))
+        Ok(SendQp::new(ends, (sends, room), inline, Some(Box::new(link))))
     }
 
     fn make_qp(

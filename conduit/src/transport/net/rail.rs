@@ -16,6 +16,7 @@ use super::flow::bank::Bank;
 use super::memory::pool::FreeList;
 use super::plan::RailPlan;
 use super::settings::sizes::Sizes;
+use super::signal::{MOST_UNSIGNALED, SELDOM, Unsignaled};
 
 /// Completion queue slots that only replies, acks and the library's own messages may use, so that a
 /// flood of requests does not hold them up.
@@ -123,8 +124,14 @@ pub(super) struct Rail {
     pub(super) recv_channel: Arc<dyn Channel>,
     pub(super) send_cq: Arc<dyn CompletionQueue>,
     pub(super) recv_cq: Arc<dyn CompletionQueue>,
+    /// Slots of the completion queue of sends for signalled requests.
     pub(super) sends: Permits,
     pub(super) send_depth: u32,
+    /// The others, for failures of unsignalled requests.
+    unsignaled: Permits,
+    most_unsignaled: u32,
+    /// Polls since the last look for such failures.
+    unlooked: AtomicU32,
     pub(super) shared: Option<Shared>,
     /// Buffers to put in the place of one that a handler works on.
     pub(super) spares: FreeList,
@@ -163,9 +170,12 @@ impl Rail {
         let RailPlan { device, port, pkey_index, address, mtu, rd_atom, max_message } =
             choice.clone();
         let (send_channel, recv_channel) = (device.channel()?, device.channel()?);
-        let send_cq = device.completion_queue(sizes.send_cq, Some(&send_channel))?;
+        let more = MOST_UNSIGNALED.min(sizes.send_cq / 2);
+        let wanted = (sizes.send_cq + more).min(device.caps().max_cqe).max(sizes.send_cq);
+        let send_cq = device.completion_queue(wanted, Some(&send_channel))?;
         let recv_cq = device.completion_queue(sizes.receive_cq, Some(&recv_channel))?;
-        let send_depth = send_cq.depth();
+        let most_unsignaled = send_cq.depth().saturating_sub(sizes.send_cq).min(more);
+        let send_depth = send_cq.depth() - most_unsignaled;
         let shared = Shared::open(&device, &recv_cq, sizes, domain)?;
         Ok(Self {
             cheap_poll: device.caps().cheap_poll,
@@ -182,6 +192,9 @@ impl Rail {
             recv_cq,
             sends: Permits::new(send_depth),
             send_depth,
+            unsignaled: Permits::new(most_unsignaled),
+            most_unsignaled,
+            unlooked: AtomicU32::new(0),
             shared,
             spares: FreeList::default(),
             is_busy: AtomicBool::new(false),
@@ -225,8 +238,51 @@ impl Rail {
         self.under_way() > 0
     }
 
+    /// Signalled requests that are not complete.
     #[inline]
     pub(super) fn under_way(&self) -> u32 {
         self.send_depth.saturating_sub(self.sends.left())
+    }
+
+    /// Entries for unsignalled requests that a queue pair with `sends` others has.
+    pub(super) fn room_for_unsignaled(&self, sends: u32) -> u32 {
+        Unsignaled::room(sends).min(self.device.caps().max_qp_wr.saturating_sub(sends))
+    }
+
+    /// Takes the right to an unsignalled request.
+    #[inline]
+    pub(super) fn take_unsignaled(&self) -> bool {
+        self.unsignaled.take(0)
+    }
+
+    #[inline]
+    pub(super) fn give_unsignaled(&self, count: u32) {
+        if count > 0 {
+            self.unsignaled.give(count);
+        }
+    }
+
+    /// Whether unsignalled requests may be under way, which may fail.
+    #[inline]
+    pub(super) fn has_unsignaled(&self) -> bool {
+        self.unsignaled.left() < self.most_unsignaled
+    }
+
+    /// Whether it is time to look for failures of unsignalled requests where nothing else is under
+    /// way.
+    #[inline]
+    pub(super) fn is_look_due(&self) -> bool {
+        if !self.has_unsignaled() {
+            return false;
+        }
+        let polls = self.unlooked.load(Ordering::Relaxed) + 1;
+        let due = polls >= SELDOM;
+        self.unlooked.store(if due { 0 } else { polls }, Ordering::Relaxed);
+        due
+    }
+
+    /// The next poll looks for them.
+    pub(super) fn look_soon(&self) {
+        self.unlooked.store(SELDOM - 1, Ordering::Relaxed);
     }
 }

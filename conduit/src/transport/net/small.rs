@@ -14,6 +14,7 @@ use super::peer::{Peer, SmallPath};
 use super::pending_ops::{Lone, OpKind, PendingOp};
 use super::post::{Sent, Slots};
 use super::rma::{OneSided, RESERVE};
+use super::signal::Signal;
 use super::transport::NetTransport;
 use crate::mode::Mode;
 use crate::trace::{self, Counter};
@@ -249,7 +250,9 @@ impl<'a> OneSided<'a> {
             Small::Get(_) => trace::count(Counter::GetBounce, what.len()),
             Small::Atomic(_) => {}
         }
-        let done = look && context.rails.len() == 1 && context.look_for(&slots, op.number());
+        let done = look
+            && context.rails.len() == 1
+            && context.look_for(&slots, op.number(Signal::End { before: 0 }));
         Ok(if done { SmallSent::Complete } else { SmallSent::UnderWay })
     }
 }

@@ -348,6 +348,9 @@ impl Progress {
             }
             for rail in self.rails() {
                 self.queue(rail).0.arm()?;
+                if let Task::Send = self.task {
+                    rail.look_soon();
+                }
             }
             if self.poll_in_turn()? == 0 {
                 let mut list = vec![readable(self.stop.event.as_fd())];

@@ -335,8 +335,10 @@ impl NetTransport {
                 if !rail.has_receiver.load(Ordering::Relaxed) {
                     rail.recv_cq.arm()?;
                 }
-                if rail.is_sending() && !rail.has_reaper.load(Ordering::Relaxed) {
+                let sends = rail.is_sending() || rail.has_unsignaled();
+                if sends && !rail.has_reaper.load(Ordering::Relaxed) {
                     rail.send_cq.arm()?;
+                    rail.look_soon();
                 }
             }
             Ok(())
@@ -359,6 +361,8 @@ impl NetTransport {
         self.write_own_connections();
         let end = Instant::now() + deadlines::DRAIN.limit;
         let mut idle = 0_u32;
+        // What is unsignalled is not waited for, but leaves.
+        let _ = self.context.look_for_failures();
         while self.context.rails.iter().any(Rail::is_sending) && Instant::now() < end {
             if matches!(self.context.reap(), Ok(count) if count > 0) {
                 idle = 0;

@@ -1,6 +1,7 @@
 //! Active messages over reliable connections.
 
 pub(super) mod acks;
+mod draft;
 pub(super) mod header;
 mod moving;
 pub(super) mod receive;

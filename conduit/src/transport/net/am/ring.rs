@@ -7,9 +7,10 @@ use std::cell::Cell;
 use bootstrap::Rank;
 use fabric::{Data, Operation, Sge};
 
+use super::draft::Draft;
 use super::header::{self, Decoded, Encoded, FIRST_CLIENT_HANDLER, PREFIX, RING_SOURCES, Shape};
 use super::receive::{Poll, Receiver, RecvQp, hand_over};
-use super::send::{Draft, Sender, pending_op};
+use super::send::{Sender, pending_op};
 use crate::trace::{self, Cause};
 use crate::transport::message::{ArrivedPayload, MessageClass, ReplyToken, Sink};
 use crate::transport::net::credits::Carried;
@@ -54,7 +55,8 @@ impl<'a> Sender<'a> {
             return self.copied(via, &draft(), &[]);
         };
         let reserve = Reserve { queue_pair: 0, completion_queue: RESERVED_CQ_SLOTS };
-        let Some(slots) = Slots::take(&self.0.rails[connection.rail], requests, reserve) else {
+        let rail = &self.0.rails[connection.rail];
+        let Some(slots) = Slots::take_for_message(rail, requests, reserve) else {
             trace::lacks(Cause::RequestQueue);
             return Ok(Sent::Full);
         };

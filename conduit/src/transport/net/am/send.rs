@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bootstrap::Rank;
 use fabric::{Data, Operation, Sge};
 
-use super::header::{self, ACK, BUFFER, Encoded, Head, PAYLOAD_AT, PREFIX, Shape};
+use super::draft::Draft;
+use super::header::{self, BUFFER, Encoded, Head, PAYLOAD_AT, PREFIX, Shape};
 use crate::trace::{self, Cause, Counter};
 use crate::transport::limits::max_long_alloc;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass, ReplyToken, ZeroCopy};
@@ -21,7 +22,7 @@ use crate::transport::net::memory::pool::Buffer;
 use crate::transport::net::peer::{Connection, Peer, SendQp};
 use crate::transport::net::pending_ops::{OnComplete, OpKind, PendingOp};
 use crate::transport::net::post::{Reserve, Sent, Slots, Via};
-use crate::transport::net::rail::RESERVED_CQ_SLOTS;
+use crate::transport::net::rail::{RESERVED_CQ_SLOTS, Rail};
 use crate::transport::net::rma::{OneSided, Piece};
 use crate::transport::net::settings::sizes::RESERVED_SQ_SLOTS;
 use crate::transport::op_counter::OpCounter;
@@ -31,41 +32,6 @@ const _: () = assert!(BUFFER > 2 * PAYLOAD_AT);
 /// Whether a message may use what is reserved for messages that others wait for.
 const fn is_urgent(class: MessageClass) -> bool {
     !matches!(class, MessageClass::Request)
-}
-
-pub(super) struct Draft<'a> {
-    /// Decides what it needs; an ack is as urgent as a reply.
-    pub(super) class: MessageClass,
-    kind: OpKind,
-    handler: u8,
-    args: &'a [i32],
-    pub(super) shape: Shape,
-}
-
-impl<'a> Draft<'a> {
-    pub(super) const fn new(
-        class: MessageClass,
-        handler: u8,
-        args: &'a [i32],
-        shape: Shape,
-    ) -> Self {
-        let kind = match class {
-            MessageClass::Request | MessageClass::Reply => OpKind::Message,
-            MessageClass::Internal => OpKind::Internal,
-        };
-        Self { class, kind, handler, args, shape }
-    }
-
-    /// Returns credits.
-    const fn ack() -> Self {
-        let (class, kind) = (MessageClass::Reply, OpKind::Ack);
-        Self { class, kind, handler: ACK, args: &[], shape: Shape::Short }
-    }
-
-    /// Bytes of the header with the hidden word.
-    pub(super) const fn longest_header(&self) -> usize {
-        header::header_len(self.shape, self.args.len(), true)
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -229,7 +195,7 @@ impl<'a> Sender<'a> {
         if draft.longest_header() > send_qp_for(via.connection, draft.class).inline {
             return self.copied(via, draft, &[]);
         }
-        let Some(slots) = self.slots(via, draft.class) else { return Ok(Sent::Full) };
+        let Some(slots) = self.slots_of(via, draft) else { return Ok(Sent::Full) };
         let (encoded, carried) = self.encode(via.connection, draft);
         let op = pending_op(via, draft, None, false);
         let (imm, data) = (encoded.imm, Data::Inline(&[encoded.bytes()]));
@@ -299,6 +265,26 @@ impl<'a> Sender<'a> {
     /// Takes the slots that a message of a class needs.
     #[inline]
     fn slots(self, via: Via<'a>, class: MessageClass) -> Option<Slots<'a>> {
+        self.slots_by(via, class, Slots::take)
+    }
+
+    /// As [`Sender::slots`], for one that goes inline: its end gives back nothing but slots, or the
+    /// permit of a message of the library.
+    #[inline(always)]
+    fn slots_of(self, via: Via<'a>, draft: &Draft<'_>) -> Option<Slots<'a>> {
+        match draft.kind {
+            OpKind::Internal => self.slots_by(via, draft.class, Slots::take),
+            _ => self.slots_by(via, draft.class, Slots::take_for_message),
+        }
+    }
+
+    #[inline(always)]
+    fn slots_by(
+        self,
+        via: Via<'a>,
+        class: MessageClass,
+        take: impl FnOnce(&'a Rail, &'a SendQp, Reserve) -> Option<Slots<'a>>,
+    ) -> Option<Slots<'a>> {
         let connection = via.connection;
         let split = connection.requests.is_some() && class == MessageClass::Request;
         let reserve = Reserve {
@@ -306,7 +292,7 @@ impl<'a> Sender<'a> {
             completion_queue: if is_urgent(class) { 0 } else { RESERVED_CQ_SLOTS },
         };
         let rail = &self.0.rails[connection.rail];
-        let slots = Slots::take(rail, send_qp_for(connection, class), reserve);
+        let slots = take(rail, send_qp_for(connection, class), reserve);
         if split && slots.is_none() {
             trace::lacks(Cause::RequestQueue);
         }
@@ -361,7 +347,7 @@ impl<'a> Sender<'a> {
         let connection = via.connection;
         let inline = send_qp_for(connection, draft.class).inline;
         if draft.longest_header() + payload.len() <= inline {
-            let Some(slots) = self.slots(via, draft.class) else { return Ok(Sent::Full) };
+            let Some(slots) = self.slots_of(via, draft) else { return Ok(Sent::Full) };
             let (encoded, carried) = self.encode(connection, draft);
             let parts = [encoded.bytes(), payload];
             let parts = if payload.is_empty() { &parts[..1] } else { &parts[..] };

@@ -9,6 +9,7 @@ mod messages;
 mod moving;
 mod outside;
 mod rma;
+mod signal;
 mod small;
 mod storms;
 mod threads;

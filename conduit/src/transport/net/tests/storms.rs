@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 
 use super::*;
+use crate::transport::net::signal::Unsignaled;
 
 /// Everybody sends `each` requests to everybody else; some are answered from the handler.
 pub(super) fn storm(size: u32, each: u32, kind: &Kind) {
@@ -81,7 +82,8 @@ fn settled(member: &Member<'_>, kind: &Kind, handler: &dyn Fn(Arrived<'_>)) {
                     None => sizes.credits_per_connection,
                 };
                 connection.account.available() + sizes.slack >= all
-                    && connection.main.slots.left() == sizes.sends()
+                    && connection.main.slots.left() + connection.main.unsignaled.count()
+                        == sizes.sends() + Unsignaled::room(sizes.sends())
             })
     };
     member.poll_until(handler, whole);

@@ -185,7 +185,8 @@ fn only_an_exclusive_thread_keeps_others_from_the_queue() {
     for (mode, others) in
         [(PollMode::Serialized, true), (PollMode::Unserialized, true), (PollMode::Exclusive, false)]
     {
-        run(2, 0, &PLAIN, |member| {
+        // What goes inline is not signalled.
+        run(2, 0, &Kind { inline: Some(0), ..PLAIN }, |member| {
             let barrier = || member.services.borrow_mut().barrier().expect("barrier");
             let off = ThreadSettings { on: false, rate: 0, idle: Duration::ZERO, mode };
             let on = ThreadSettings { on: true, ..off };
