@@ -55,12 +55,18 @@ pub extern "C" fn gexi_wait_hook(turn: c_uint) {
     let Some(state) = state::get() else { return };
     let idle = if turn == 0 { 0 } else { FRUITLESS.get().saturating_add(1) };
     FRUITLESS.with(|turns| turns.set(idle));
-    Waiter::turn(idle).idle(&state.inner, || state.inner.has_work());
+    // Without a fruitless poll since it was armed there is no sleep.
+    let armed = if idle > 1 { ARMED.get() } else { None };
+    let mut waiter = Waiter::turn(idle, armed);
+    waiter.idle(&state.inner, || state.inner.has_work());
+    ARMED.set(waiter.armed());
 }
 
 thread_local! {
     /// Turns of this thread's wait since a poll found something.
     static FRUITLESS: Cell<u32> = const { Cell::new(0) };
+    /// Whether the last of them armed the network.
+    static ARMED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// A poll of this thread found something: a wait around it spins again before it rests. One that

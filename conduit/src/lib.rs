@@ -46,6 +46,7 @@ mod long_payload;
 mod mode;
 mod negotiate;
 mod notes;
+mod processor;
 mod progress;
 mod rank;
 mod rma;

@@ -12,13 +12,10 @@ use settings::deadlines::wait as deadlines;
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
-use crate::sys;
 use crate::trace::{self, Category, Cause};
 use crate::transport::shm::Which;
 use crate::wait_mode::WaitMode;
 
-/// Fruitless polls before the first yield, where there is a processor for every rank. About 50 µs.
-const SPINS: u32 = 4000;
 /// Fruitless polls without the processor's pause, which would delay an answer that is about to
 /// come: a Short round trip took 132 ns with the pause, 118 ns without (measured between two bound
 /// ranks).
@@ -81,12 +78,19 @@ impl Waiter {
     }
 
     /// One turn of a wait that is driven from outside, after `idle` fruitless turns. It may be for
-    /// something that rings no doorbell, so it rests for a short while only.
+    /// something that rings no doorbell, so it rests for a short while only. `armed`: what
+    /// [`Waiter::armed`] was after the turn before.
     #[must_use]
-    pub const fn turn(idle: u32) -> Self {
+    pub const fn turn(idle: u32, armed: Option<u32>) -> Self {
         let most = deadlines::SLEEP_FIRST.limit;
         let cause = Cause::Condition;
-        Self { idle, began: 0, cause, turn: true, armed: None, slice: most, most }
+        Self { idle, began: 0, cause, turn: true, armed, slice: most, most }
+    }
+
+    /// Whether the network is armed, for the next turn.
+    #[must_use]
+    pub const fn armed(&self) -> Option<u32> {
+        self.armed
     }
 
     const fn of(cause: Cause, idle: u32, slice: Duration, most: Duration) -> Self {
@@ -111,7 +115,7 @@ impl Waiter {
         done: impl FnMut() -> bool,
     ) -> Result<usize, Error> {
         let count = context.poll::<M>(call)?;
-        let spins = context.waits.may_spin() && self.idle + RECV_POLLS < SPINS;
+        let spins = self.idle + RECV_POLLS < context.waits.spins();
         if count > 0 || !spins || !context.only_receives() {
             return Ok(count);
         }
@@ -136,7 +140,7 @@ impl Waiter {
         if self.began == 0 && trace::on(Category::Waits) {
             self.began = trace::wait_begins(self.turn);
         }
-        let spins = if context.waits.may_spin() { SPINS } else { 0 };
+        let spins = context.waits.spins();
         if self.idle < spins {
             if self.idle > EAGER {
                 std::hint::spin_loop();
@@ -148,14 +152,16 @@ impl Waiter {
 
     #[cold]
     fn give_way(&mut self, context: &RankContext, yielded: u32, ready: impl FnOnce() -> bool) {
-        let yields = match context.waits.mode() {
-            WaitMode::Spin if context.waits.oversubscribed() => u32::MAX,
+        let waits = &context.waits;
+        let yields = match waits.mode() {
+            _ if waits.wanted() => 0,
+            WaitMode::Spin if waits.oversubscribed() => u32::MAX,
             WaitMode::Spin => return std::hint::spin_loop(),
             WaitMode::Block => YIELDS_BLOCK,
             WaitMode::SpinBlock => YIELDS,
         };
         if yielded < yields {
-            return sys::give_way();
+            return waits.give_way();
         }
         if context.networked() && self.armed.is_none() {
             let rung = context.shm().slot().rung();
@@ -169,9 +175,11 @@ impl Waiter {
         context.want_messages();
         context.want_operand();
         context.shm().slot().show_wait(self.cause);
+        waits.before_sleep();
         context.sleep(self.slice, || {
             armed.is_some_and(|rung| context.shm().slot().rung() != rung) || ready()
         });
+        waits.after_sleep();
         if self.slice == self.most {
             // Long enough to see who may have died, where no agent does it.
             context.exit_notifier.look();
@@ -251,7 +259,7 @@ mod tests {
     #[test]
     fn a_message_always_wakes() {
         messages_wake(|client| {
-            assert_eq!(client.context.shm().is_asymmetric(), sys::barrier_everywhere());
+            assert_eq!(client.context.shm().is_asymmetric(), crate::sys::barrier_everywhere());
         });
     }
 
@@ -305,5 +313,73 @@ mod tests {
                 }
             });
         }
+    }
+
+    /// A process that computes, for as long as this lives.
+    struct Hog(std::process::Child);
+
+    impl Hog {
+        fn start() -> std::io::Result<Self> {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", "while :; do :; done"]).spawn().map(Self)
+        }
+    }
+
+    impl Drop for Hog {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// From now on this thread, and what it starts, runs on one processor. `None`: the system does
+    /// not let it.
+    fn stay_on_one_processor() -> Option<()> {
+        use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+        let me = nix::unistd::Pid::from_raw(0);
+        let all = sched_getaffinity(me).ok()?;
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::count()).find(|cpu| all.is_set(*cpu) == Ok(true))?).ok()?;
+        sched_setaffinity(me, &one).ok()
+    }
+
+    /// Two ranks and two others on one processor: whether the ranks believe that there is one for
+    /// each, or know better, they must notice the others, and sleep.
+    fn others_are_noticed(cpus: u32) {
+        if stay_on_one_processor().is_none() {
+            return eprintln!("skipped: no thread may be bound to a processor here");
+        }
+        let hogs = [Hog::start(), Hog::start()];
+        if hogs.iter().any(Result::is_err) {
+            return eprintln!("skipped: no shell");
+        }
+        let services = bootstrap::memory::job(2).expect("job");
+        let settings = Settings { cpus: Some(cpus), ..Settings::default() };
+        let rank = |services| {
+            let client = Client::<Seq>::with_bootstrap("TEST", services, settings.clone());
+            let client = client.expect("init");
+            for _ in 0..300 {
+                client.context.meet::<Seq>("test").expect("meet");
+            }
+            client.context.waits.seen()
+        };
+        let rank = &rank;
+        let seen: Vec<_> = std::thread::scope(|scope| {
+            let start = |services| scope.spawn(move || rank(services));
+            let ranks: Vec<_> = services.into_iter().map(start).collect();
+            ranks.into_iter().map(|rank| rank.join().expect("rank")).collect()
+        });
+        // One that always comes last never waits.
+        assert!(seen.iter().any(|(wanted, sleeps)| *wanted && *sleeps > 0), "{seen:?}");
+    }
+
+    #[test]
+    fn ranks_with_processors_of_their_own_notice_others() {
+        std::thread::spawn(|| others_are_noticed(2)).join().expect("ranks");
+    }
+
+    #[test]
+    fn ranks_that_share_a_processor_notice_others() {
+        std::thread::spawn(|| others_are_noticed(1)).join().expect("ranks");
     }
 }

@@ -176,7 +176,19 @@ pub trait Channel: Any + Send + Sync + Debug {
     /// # Errors
     /// The driver refuses.
     fn consume(&self) -> Result<u32, Error>;
+
+    /// From now on the thread that finds the completion calls `ringer` instead of waking who waits
+    /// for the descriptor, which saves a change of threads; `None`: no more. It is called with locks
+    /// of the device held, in any thread: it may not call the device. `false` when the device cannot
+    /// do that: its events come from elsewhere.
+    fn set_ringer(&self, ringer: Option<Ringer>) -> bool {
+        let _ = ringer;
+        false
+    }
 }
+
+/// What a channel does with an event instead of making its descriptor readable.
+pub type Ringer = Arc<dyn Fn() + Send + Sync>;
 
 /// Ends of work requests.
 pub trait CompletionQueue: Any + Send + Sync + Debug {

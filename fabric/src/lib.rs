@@ -16,8 +16,8 @@ mod types;
 pub mod verbs;
 
 pub use device::{
-    AddressHandle, Channel, CompletionQueue, Device, Fabric, QueuePair, Region, SharedReceiveQueue,
-    XrcDomain,
+    AddressHandle, Channel, CompletionQueue, Device, Fabric, QueuePair, Region, Ringer,
+    SharedReceiveQueue, XrcDomain,
 };
 pub use error::{Error, PostError};
 pub use types::connection::{Address, QpSpec, QpState, QpType, RcPeer, Retry};

@@ -7,7 +7,6 @@ pub(crate) mod flags;
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
-use crate::sys;
 use crate::trace::{self, Cause};
 use crate::transport::net::NetTransport;
 use crate::transport::shm::{BarrierName as Name, Which};
@@ -41,9 +40,9 @@ impl RankContext {
     /// lines that they have pushed out.
     #[inline]
     pub fn yield_until<E>(&self, mut done: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
-        if !self.waits.may_spin() && self.waits.mode() != WaitMode::Spin {
+        if !self.waits.may_spin() && self.waits.mode() != WaitMode::Spin && !self.waits.wanted() {
             for _ in 0..YIELDS_BEFORE_POLL {
-                sys::give_way();
+                self.waits.give_way();
                 if done()? {
                     return Ok(true);
                 }

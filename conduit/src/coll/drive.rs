@@ -18,7 +18,6 @@ use crate::handler::{Function, Registered, Role};
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::rma::operations::{Op, OpCounters, Part};
-use crate::sys;
 use crate::trace::{self, Cause};
 use crate::wait::Waiter;
 
@@ -255,9 +254,9 @@ impl RankContext {
             if !full.is_empty() {
                 full.into_iter().for_each(|key| table.again(key));
                 self.calls.stir();
-                if !self.waits.may_spin() {
+                if !self.waits.may_spin() && !self.waits.wanted() {
                     // Who is to make room may need this processor.
-                    sys::give_way();
+                    self.waits.give_way();
                 }
                 return;
             }

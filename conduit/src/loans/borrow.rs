@@ -13,7 +13,6 @@ use crate::rank::RankContext;
 use crate::rma::memory;
 use crate::rma::operations::OpCounters;
 use crate::rma::remote::RemoteOp;
-use crate::sys;
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
 use crate::transport::net::{LentParts, NetTransport};
 use crate::transport::place::Place;
@@ -100,9 +99,9 @@ impl RankContext {
         drop(driver);
         if stands {
             self.calls.stir_loans();
-            if !self.waits.may_spin() {
+            if !self.waits.may_spin() && !self.waits.wanted() {
                 // Who is to make room may need this processor.
-                sys::give_way();
+                self.waits.give_way();
             }
         }
         // Nobody may wait for these any more.

@@ -2,9 +2,12 @@
 
 pub(crate) mod atomic;
 pub(crate) mod own_memory;
+mod ran;
 pub(crate) mod spin_lock;
 
 use nix::sched::CpuSet;
+
+pub(crate) use self::ran::Ran;
 
 pub(crate) const CPU_WORDS: usize = 16;
 

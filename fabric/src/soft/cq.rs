@@ -1,31 +1,46 @@
 //! Completion queues, and the channels where armed ones report.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::completion_ring::CompletionRing;
 use super::context::Context;
+use super::lock::{Wait, try_lock_for};
 use super::slots::{Releases, SlotRelease};
 use crate::sync::{AtomicBool, Ordering};
-use crate::{AsyncEvent, Channel, Completion, Error};
+use crate::{AsyncEvent, Channel, Completion, Error, Ringer};
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct SoftChannel {
     event: Arc<EventFd>,
+    ringer: Arc<Mutex<Option<Ringer>>>,
     device: String,
+}
+
+impl fmt::Debug for SoftChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SoftChannel").field("event", &self.event).finish_non_exhaustive()
+    }
 }
 
 impl SoftChannel {
     pub(super) fn new(device: &str) -> Result<Self, Error> {
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| Error::os(device, "make a completion channel", errno.into()))?;
-        Ok(Self { event: Arc::new(event), device: device.to_owned() })
+        Ok(Self { event: Arc::new(event), ringer: Arc::default(), device: device.to_owned() })
     }
 
     pub(super) fn notify(&self) {
+        // Whoever has the lock may be below this signal handler.
+        if let Some(ringer) = try_lock_for(&self.ringer, Wait::No)
+            && let Some(ring) = &*ringer
+        {
+            return ring();
+        }
         // Full means that 2^64 - 2 events wait: it is readable then.
         let _ = self.event.write(1);
     }
@@ -42,6 +57,11 @@ impl Channel for SoftChannel {
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
             Err(errno) => Err(Error::os(&self.device, "read a completion channel", errno.into())),
         }
+    }
+
+    fn set_ringer(&self, ringer: Option<Ringer>) -> bool {
+        *self.ringer.lock().unwrap_or_else(PoisonError::into_inner) = ringer;
+        true
     }
 }
 

@@ -264,6 +264,11 @@ deadlines! {
             "First sleep while waiting for room at a peer, which rings nothing when it has made \
              room.";
         ROOM_MOST = "wait.room-most", ms(10), "Longest such sleep.";
+        CALM_FIRST = "wait.calm-first", ms(10),
+            "After a sign that other processes want the processor of a rank, until its waits are \
+             longer by a step, or yield again.";
+        CALM_MOST = "wait.calm-most", secs(2),
+            "Longest such time. It doubles when the next sign comes soon after the last step.";
         CONNECTION_LIST = "wait.connection-list", secs(5),
             "At the end of the job, a rank waits for the lists of used connections of all others \
              (GASNET_CONNECTFILE_OUT without %).";

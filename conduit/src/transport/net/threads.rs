@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ::settings::deadlines::net as deadlines;
 use bootstrap::Rank;
-use fabric::{Channel, CompletionQueue};
+use fabric::{Channel, CompletionQueue, Ringer};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::EventFd;
 
@@ -95,6 +95,11 @@ impl Threads {
         if single {
             threads.inline = Some(InlineService { service, turns: AtomicU32::new(0) });
         } else {
+            // Where the device can, its thread wakes the rank itself.
+            let ringer = doorbell(&service.links);
+            for channel in service.links.context.rails.iter().flat_map(own_channels) {
+                channel.set_ringer(Some(Arc::clone(&ringer)));
+            }
             threads.spawn("gasnet-net", move || service.run())?;
         }
         Ok(threads)
@@ -273,7 +278,12 @@ impl Progress {
             has.store(true, Ordering::SeqCst);
             only.store(alone, Ordering::SeqCst);
         }
-        // The service thread leaves the channels.
+        // The service thread leaves the channels. From now on it looks for acks whenever something
+        // is complete.
+        for rail in &self.context.rails {
+            rail.recv_channel.set_ringer(None);
+            rail.send_channel.set_ringer(None);
+        }
         self.context.connect_queue.wake_thread();
     }
 
@@ -514,6 +524,12 @@ impl Service {
         }
         Ok(connector.deadline().map(|left| left.saturating_add(Duration::from_millis(1))))
     }
+}
+
+/// Rings the doorbell of the rank.
+fn doorbell(links: &Links) -> Ringer {
+    let members = links.context.members.clone();
+    Arc::new(move || members.ring())
 }
 
 /// Channels of a rail that no progress thread waits on.
