@@ -21,7 +21,7 @@ use settings::deadlines::wait::{CALM_FIRST, CALM_MOST};
 pub(crate) const SHARED: Duration = Duration::from_micros(5);
 /// So long nobody is kept from running by processes that only pass the processor on. The system
 /// lets one that computes run for longer (a tick, or its least slice).
-pub(crate) const LATE: Duration = Duration::from_micros(500);
+pub(crate) const LATE: Duration = Duration::from_millis(2);
 /// Times that the longest spin is halved at most. What is left covers an answer of a peer that runs.
 pub(crate) const STEPS: u8 = 6;
 
