@@ -33,6 +33,7 @@ const CONDUIT: &graph::Layers = &[
         "settings",
         "installed",
         "call_state",
+        "processor",
         "wait_mode",
         "data_type",
         "trace",
@@ -68,9 +69,10 @@ const CONDUIT: &graph::Layers = &[
 /// ssh client, jobs that are watched, started again and ended whatever is stuck, and 5,000 for PMI servers,
 /// containers, debuggers of chosen ranks, stacks without a debugger, and encrypted streams, 2,000 for
 /// a PMIx server and credits of late senders, and 2,000 for ends of large jobs told together and
-/// bursts of the software adapter.
+/// bursts of the software adapter, and 1,000 for messages that are signalled one in some and waits
+/// that see other processes.
 const PRODUCTION: usize =
-    66_000 + 14_000 + 11_000 + 1_000 + 2_000 + 1_000 + 10_000 + 5_000 + 2_000 + 2_000;
+    66_000 + 14_000 + 11_000 + 1_000 + 2_000 + 1_000 + 10_000 + 5_000 + 2_000 + 2_000 + 1_000;
 
 /// One line of the table.
 struct Line {
