@@ -154,9 +154,9 @@ impl Waiter {
     fn give_way(&mut self, context: &RankContext, yielded: u32, ready: impl FnOnce() -> bool) {
         let waits = &context.waits;
         let yields = match waits.mode() {
-            _ if waits.wanted() => 0,
             WaitMode::Spin if waits.oversubscribed() => u32::MAX,
             WaitMode::Spin => return std::hint::spin_loop(),
+            _ if waits.wanted() => 0,
             WaitMode::Block => YIELDS_BLOCK,
             WaitMode::SpinBlock => YIELDS,
         };
@@ -347,11 +347,11 @@ mod tests {
     /// each, or know better, they must notice the others, and sleep.
     fn others_are_noticed(cpus: u32) {
         if stay_on_one_processor().is_none() {
-            return eprintln!("skipped: no thread may be bound to a processor here");
+            return println!("SKIP: no thread may be bound to a processor here");
         }
         let hogs = [Hog::start(), Hog::start()];
         if hogs.iter().any(Result::is_err) {
-            return eprintln!("skipped: no shell");
+            return println!("SKIP: no shell");
         }
         let services = bootstrap::memory::job(2).expect("job");
         let settings = Settings { cpus: Some(cpus), ..Settings::default() };

@@ -150,6 +150,14 @@ impl WaitState {
         }
     }
 
+    /// Lets somebody run who may need this processor to make room for us. Where the processor is
+    /// wanted that takes too long; the wait around this sleeps.
+    pub(crate) fn let_others_run(&self) {
+        if !self.may_spin() && !self.wanted() {
+            self.give_way();
+        }
+    }
+
     #[cold]
     fn kept(&self, kept: Duration) {
         if let Some(mut machine) = self.machine() {

@@ -254,10 +254,7 @@ impl RankContext {
             if !full.is_empty() {
                 full.into_iter().for_each(|key| table.again(key));
                 self.calls.stir();
-                if !self.waits.may_spin() && !self.waits.wanted() {
-                    // Who is to make room may need this processor.
-                    self.waits.give_way();
-                }
+                self.waits.let_others_run();
                 return;
             }
             if !self.calls.is_stirred() {

@@ -99,10 +99,7 @@ impl RankContext {
         drop(driver);
         if stands {
             self.calls.stir_loans();
-            if !self.waits.may_spin() && !self.waits.wanted() {
-                // Who is to make room may need this processor.
-                self.waits.give_way();
-            }
+            self.waits.let_others_run();
         }
         // Nobody may wait for these any more.
         done.inspect_err(|_| self.cut_off())

@@ -13,7 +13,7 @@ use super::search::Search;
 use crate::agent::machine::deed::{Deed, Who};
 use crate::agent::machine::{CODE_LAUNCH, Event, Machine, RankEvent, Rules};
 use crate::report::{CauseKind, End};
-use world::{During, EACH, EXIT_BOUND, LATENCY, LONE, MS, Seen, Time, WORK, World};
+use world::{During, EACH, EVENT, EXIT_BOUND, LATENCY, LONE, MS, Seen, Time, WORK, World};
 
 /// Hosts that are lost, far from each other: the last ones of as many parts of the list.
 fn some(hosts: usize, count: usize) -> Vec<usize> {
@@ -26,10 +26,12 @@ struct Times([Time; 3]);
 /// Ends a job of so many hosts while `count` of them are lost; nobody may be left waiting.
 fn end(hosts: usize, ranks: u32, during: During, (count, seen): (usize, Seen)) -> (u32, Times) {
     let what = format!("{hosts} hosts, {during:?}, {count} lost, {seen:?}");
-    let mut world = World::new(hosts, ranks);
+    let mut world = World::new(hosts, ranks, during != During::Start);
     world.lose(&some(hosts, count), seen);
-    if during != During::Work {
-        world.exit(during);
+    match during {
+        During::Start => world.start(),
+        During::Work => {}
+        During::CollectiveExit | During::NonCollectiveExit => world.exit(during),
     }
     world.run();
     let cause = world.machine.cause();
@@ -49,7 +51,7 @@ fn end(hosts: usize, ranks: u32, during: During, (count, seen): (usize, Seen)) -
     let finished = world.finished.unwrap_or_else(|| panic!("{what}: the machine never finishes"));
     // Every wait on the way has its deadline.
     let named = if seen == Seen::Silent { PARENT_SILENT.ms() } else { 0 };
-    let travel = 200 * MS + EACH * 5 * world.size() as Time;
+    let travel = 200 * MS + (EACH * 5 + EVENT) * world.size() as Time;
     let exit = QUIET_WINDOW.ms() + QUIET_LIMIT.ms() + DECISION_ACK.ms();
     let bound = (named + exit) * MS + travel;
     for (host, agent) in world.agents.iter().enumerate().filter(|(_, agent)| !agent.dead) {
@@ -98,6 +100,7 @@ fn depths(decided: Time, depth: u32, during: During, (count, seen): (usize, Seen
 fn rows(hosts: usize, ranks: u32) -> String {
     let mut rows = String::new();
     let whats = [
+        (During::Start, "start"),
         (During::Work, "work"),
         (During::CollectiveExit, "collective exit"),
         (During::NonCollectiveExit, "exit of one rank"),
@@ -112,7 +115,7 @@ fn rows(hosts: usize, ranks: u32) -> String {
             (1000, Seen::Silent),
         ] {
             // Nothing ends a job that works and loses nothing.
-            if (count == 0 && during == During::Work) || count * 2 > hosts {
+            if (count == 0 && matches!(during, During::Start | During::Work)) || count * 2 > hosts {
                 continue;
             }
             let (depth, Times(times)) = end(hosts, ranks, during, (count, seen));

@@ -4,6 +4,7 @@
 //! `scripts/bench` builds everything and starts this. Times are never asserted: the exit code is 0
 //! unless something could not be measured at all.
 
+mod beside;
 mod c_face;
 mod curves;
 mod engines;
@@ -82,7 +83,7 @@ const C_FIGURES: [(&str, Measure); 8] = [
 ];
 
 /// Figures of the network over the software adapter, by `--net`.
-const NET_FIGURES: [(&str, Measure); 9] = [
+const NET_FIGURES: [(&str, Measure); 10] = [
     ("net-short", network::short),
     ("net-barrier", network::barrier),
     ("net-atomic", network::atomic),
@@ -92,6 +93,7 @@ const NET_FIGURES: [(&str, Measure); 9] = [
     ("net-memory", network::memory),
     ("net-flow", flow_cost::instructions),
     ("net-path", path_length::instructions),
+    ("net-beside", beside::beside),
 ];
 
 /// Figures of the network on Soft-RoCE, by `--softroce`.

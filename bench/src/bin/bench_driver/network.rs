@@ -10,7 +10,8 @@ use crate::row::{Findings, Row, Target, Verdict, quantity};
 use crate::run::{Failure, Result, Samples, job, median, run, run_within, sibling};
 
 /// Each rank on a host of its own, over the software adapter.
-const SOFT: [(&str, &str); 2] = [("GASNET_SUPERNODE_MAXSIZE", "1"), ("GASNET_IBV_FABRIC", "soft")];
+pub(crate) const SOFT: [(&str, &str); 2] =
+    [("GASNET_SUPERNODE_MAXSIZE", "1"), ("GASNET_IBV_FABRIC", "soft")];
 
 /// Runs `bench_net` on two ranks.
 fn measure(args: &[&str]) -> Result<Samples> {

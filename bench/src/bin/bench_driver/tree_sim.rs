@@ -53,6 +53,9 @@ pub(crate) fn tree(_: Repetitions) -> Result<Findings> {
     let mut lines = Lines::default();
     for row in rows(CALLS)? {
         let cells: Vec<&str> = row.iter().map(String::as_str).collect();
+        if let [hosts, _, _, _, _, whole, _] = cells[..] {
+            lines.add("start: logins, exchange and barrier", hosts, whole)?;
+        }
         let &[hosts, DEGREE, _, call, _, _, _, time] = &cells[..] else { continue };
         // The second table has times only: in place of a call the start with 8 logins at a time.
         if milliseconds(call).is_some() {

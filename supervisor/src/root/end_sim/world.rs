@@ -26,7 +26,7 @@ pub(super) const LATENCY: Time = MS * 15 / 100;
 pub(super) const WORK: Time = MS / 50;
 const BYTE: Time = 10;
 /// The root's work for each message, and for each event of a rank in it.
-const EVENT: Time = MS / 1000;
+pub(super) const EVENT: Time = MS / 1000;
 /// Its work for each rank that it is told of in runs
 /// (`cargo test --release -p supervisor alike -- --ignored --nocapture` measures it), and for each host.
 pub(super) const EACH: Time = 100;
@@ -42,6 +42,8 @@ const ROOT: usize = usize::MAX;
 /// What the ranks do when hosts are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum During {
+    /// They are being started.
+    Start,
     /// They compute or wait in a collective call: nothing that the supervisor sees.
     Work,
     CollectiveExit,
@@ -174,7 +176,8 @@ const fn rules() -> Rules {
 }
 
 impl World {
-    pub(super) fn new(hosts: usize, ranks: u32) -> Self {
+    /// A job whose ranks have opened the bootstrap, or are still to be started.
+    pub(super) fn new(hosts: usize, ranks: u32, started: bool) -> Self {
         let mut agents: Vec<Agent> = (0..hosts).map(|_| Agent::default()).collect();
         let (mut top, mut depth) = (Vec::new(), 0);
         let mut open = vec![(ROOT, 0..hosts, 1)];
@@ -192,7 +195,7 @@ impl World {
         }
         let size = u32::try_from(hosts).unwrap() * ranks;
         let mut machine = Machine::new(size, rules());
-        for rank in 0..size {
+        for rank in (0..size).filter(|_| started) {
             for event in [RankEvent::Started { rank, pid: 1, at: 0.0 }, RankEvent::Hello { rank }] {
                 machine.handle(0, Event::Rank(event), &mut Vec::new());
             }
@@ -201,6 +204,9 @@ impl World {
         let each: Vec<Vec<Rank>> =
             top.iter().map(|host| of_hosts(*host..agents[*host].end, ranks)).collect();
         machine.group(each.iter().map(Vec::as_slice));
+        if !started {
+            agents.iter_mut().for_each(|agent| agent.left.clear());
+        }
         Self {
             agents,
             top,
@@ -485,6 +491,14 @@ impl World {
         self.answer_cpu();
     }
 
+    fn start_on(&mut self, host: usize) {
+        let first = u32::try_from(host).unwrap() * self.ranks;
+        let ranks = first..first + self.ranks;
+        self.agents[host].left = ranks.clone().collect();
+        let started = |rank| RankEvent::Started { rank, pid: 1, at: 0.0 };
+        self.ranks_did(host, ranks.map(started).collect());
+    }
+
     /// The ranks of a host obey: those that a command ends are gone at once.
     fn obey(&mut self, host: usize, command: Command) {
         let (now, agent) = (ms(self.now), &mut self.agents[host]);
@@ -669,8 +683,10 @@ impl World {
             return self.asked(host, number, rest * 1000);
         }
         self.down(host, command);
-        if let HostCommand::Ranks(command) = command {
-            self.obey(host, command);
+        match command {
+            HostCommand::Ranks(command) => self.obey(host, command),
+            HostCommand::Start => self.start_on(host),
+            _ => {}
         }
     }
 
@@ -726,6 +742,11 @@ impl World {
                 self.at(self.now + REDUCTION, Mail::Ranks { host, events });
             }
         }
+    }
+
+    /// The root has seen that all hosts are ready.
+    pub(super) fn start(&mut self) {
+        self.down(ROOT, HostCommand::Start);
     }
 
     pub(super) fn run(&mut self) {
