@@ -25,6 +25,7 @@ mod row;
 mod run;
 mod scale;
 mod ssh;
+mod system_calls;
 mod tables;
 mod tree_sim;
 mod vectors;
@@ -83,7 +84,7 @@ const C_FIGURES: [(&str, Measure); 8] = [
 ];
 
 /// Figures of the network over the software adapter, by `--net`.
-const NET_FIGURES: [(&str, Measure); 10] = [
+const NET_FIGURES: [(&str, Measure); 11] = [
     ("net-short", network::short),
     ("net-barrier", network::barrier),
     ("net-atomic", network::atomic),
@@ -94,6 +95,7 @@ const NET_FIGURES: [(&str, Measure); 10] = [
     ("net-flow", flow_cost::instructions),
     ("net-path", path_length::instructions),
     ("net-beside", beside::beside),
+    ("net-calls", system_calls::system_calls),
 ];
 
 /// Figures of the network on Soft-RoCE, by `--softroce`.
