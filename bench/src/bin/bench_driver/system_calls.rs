@@ -13,10 +13,10 @@ use crate::run::{Result, Samples, job, run, sibling};
 
 /// What `bench_net` does, in words, and how many of it in the shorter run.
 const KINDS: [(&str, &str, usize); 4] = [
-    ("short", "round trip of a Short", 300),
-    ("rate", "Short of a flood", 2000),
-    ("medium", "Medium of 64 KB of a flood", 200),
-    ("barrier", "barrier and a reduction of 2 ranks", 200),
+    ("short", "round trip of a Short", 2000),
+    ("rate", "Short of a flood", 10_000),
+    ("medium", "Medium of 64 KB of a flood", 1000),
+    ("barrier", "barrier and a reduction of 2 ranks", 1000),
 ];
 /// Series of a run: one for each pair, and one that warms up.
 const SERIES: f64 = 2.0;
