@@ -30,18 +30,16 @@ pub(crate) const STEPS: u8 = 6;
 pub(crate) struct Processor {
     step: u8,
     wanted: bool,
-    /// The last sign, or the last way back.
-    changed: Duration,
+    /// The last sign, or the last way back; none: there was no sign yet.
+    changed: Option<Duration>,
     /// How long it is calm before the way back.
     calm: Duration,
-    /// There was a sign before.
-    known: bool,
 }
 
 impl Processor {
     pub(crate) const fn new() -> Self {
         let calm = CALM_FIRST.limit;
-        Self { step: 0, wanted: false, changed: Duration::ZERO, calm, known: false }
+        Self { step: 0, wanted: false, changed: None, calm }
     }
 
     /// How often the spin is halved.
@@ -59,8 +57,8 @@ impl Processor {
         if kept >= LATE {
             self.late(now);
         } else if self.wanted {
-            if now.saturating_sub(self.changed) >= self.calm {
-                (self.wanted, self.step, self.changed) = (false, 0, now);
+            if !self.is_fresh(now) {
+                (self.wanted, self.step, self.changed) = (false, 0, Some(now));
             }
         } else if kept >= SHARED {
             self.shorten();
@@ -71,12 +69,16 @@ impl Processor {
 
     fn late(&mut self, now: Duration) {
         if !self.wanted {
-            let soon = self.known && now.saturating_sub(self.changed) < self.calm;
-            let next = if soon { self.calm * 2 } else { CALM_FIRST.limit };
+            let next = if self.is_fresh(now) { self.calm * 2 } else { CALM_FIRST.limit };
             self.calm = next.min(CALM_MOST.limit);
         }
         self.shorten();
-        (self.wanted, self.known, self.changed) = (true, true, now);
+        (self.wanted, self.changed) = (true, Some(now));
+    }
+
+    /// Whether the calm time since the last change is not over.
+    fn is_fresh(&self, now: Duration) -> bool {
+        self.changed.is_some_and(|changed| now.saturating_sub(changed) < self.calm)
     }
 
     fn shorten(&mut self) {

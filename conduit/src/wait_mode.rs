@@ -1,7 +1,7 @@
 //! How a rank waits, and what it has measured about its processor.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::processor::{LATE, Processor, SHARED};
@@ -117,9 +117,9 @@ impl WaitState {
     }
 
     fn set_spins(&self) {
-        if let Some(machine) = self.machine() {
-            self.follow(&machine.processor);
-        }
+        // Not only tried: what is set here holds whatever another thread measures now.
+        let machine = self.measured.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        self.follow(&machine.processor);
     }
 
     fn follow(&self, processor: &Processor) {

@@ -179,11 +179,10 @@ pub trait Channel: Any + Send + Sync + Debug {
 
     /// From now on the thread that finds the completion calls `ringer` instead of waking who waits
     /// for the descriptor, which saves a change of threads; `None`: no more. It is called with locks
-    /// of the device held, in any thread: it may not call the device. `false` when the device cannot
-    /// do that: its events come from elsewhere.
-    fn set_ringer(&self, ringer: Option<Ringer>) -> bool {
+    /// of the device held, in any thread: it may not call the device. A device whose events come from
+    /// elsewhere cannot do that, and goes on as before.
+    fn set_ringer(&self, ringer: Option<Ringer>) {
         let _ = ringer;
-        false
     }
 }
 

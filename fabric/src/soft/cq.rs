@@ -59,9 +59,8 @@ impl Channel for SoftChannel {
         }
     }
 
-    fn set_ringer(&self, ringer: Option<Ringer>) -> bool {
+    fn set_ringer(&self, ringer: Option<Ringer>) {
         *self.ringer.lock().unwrap_or_else(PoisonError::into_inner) = ringer;
-        true
     }
 }
 

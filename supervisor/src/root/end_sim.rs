@@ -67,9 +67,8 @@ fn end(hosts: usize, ranks: u32, during: During, (count, seen): (usize, Seen)) -
         assert!(decided >= QUIET_WINDOW.ms() * MS, "{what}: decided after {decided}");
     }
     if count == 0 {
-        let waits = if during == During::NonCollectiveExit { QUIET_WINDOW.ms() * MS } else { 0 };
-        let depths = 2 * Time::from(world.depth) * (LATENCY + WORK);
-        assert!(decided <= waits + depths, "{what}: decided after {decided}");
+        let depths = 2 * hops(world.depth);
+        assert!(decided <= window(during, count) + depths, "{what}: decided after {decided}");
     }
     (world.depth, Times([decided, world.told(), finished]))
 }
@@ -82,16 +81,24 @@ fn duration(time: Time) -> String {
     }
 }
 
+/// What a decision waits for by the rules.
+fn window(during: During, lost: usize) -> Time {
+    let alone = during == During::NonCollectiveExit && lost == 0;
+    if alone { QUIET_WINDOW.ms() * MS } else { 0 }
+}
+
+/// One hop for each level.
+fn hops(depth: u32) -> Time {
+    Time::from(depth) * (LATENCY + WORK)
+}
+
 /// The time of a decision in depths of the tree, one hop for each level, and whether that is at most
 /// two. The quiet window is no part of it; what waits for a silent host is none of it.
 fn depths(decided: Time, depth: u32, during: During, (count, seen): (usize, Seen)) -> String {
     if count > 0 && seen == Seen::Silent {
         return "- | -".to_owned();
     }
-    let alone = during == During::NonCollectiveExit && count == 0;
-    let waits = if alone { QUIET_WINDOW.ms() * MS } else { 0 };
-    let hops = Time::from(depth) * (LATENCY + WORK);
-    let depths = (decided - waits) as f64 / hops as f64;
+    let depths = (decided - window(during, count)) as f64 / hops(depth) as f64;
     let verdict = if depths <= 2.0 { "yes" } else { "no" };
     format!("{depths:.1} | {verdict}")
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Repetitions;
+use crate::network::SOFT;
 use crate::row::{Findings, Row, Target, Verdict};
 use crate::run::{Failure, Result, Samples, job, run, sibling};
 
@@ -48,7 +49,7 @@ fn counted(scheme: &str, trips: u32) -> Result<[f64; 2]> {
     args.extend(["short".to_owned(), "1".to_owned(), (trips / 2).to_string()]);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let mut command = job(2, &[], Path::new("valgrind"), &args)?;
-    command.env("GASNET_SUPERNODE_MAXSIZE", "1").env("GASNET_IBV_FABRIC", "soft");
+    command.envs(SOFT);
     command.env("GASNET_USE_SRQ", "1").env("GASNET_AM_FLOW_CONTROL", scheme);
     // A send queue of as many entries with each: an attempt that finds it full is counted, too, and how
     // many there are depends on the time.

@@ -8,6 +8,7 @@ use bench::plot::Series;
 
 use crate::Repetitions;
 use crate::curves::{Curve, series};
+use crate::network::SOFT;
 use crate::row::{Findings, Row, Target};
 use crate::run::{Failure, Result, Samples, job, run, run_within, sibling};
 
@@ -57,7 +58,7 @@ fn measure(scheme: &Scheme, setting: &str, traffic: Traffic) -> Result<Samples> 
     let mut found = Samples::default();
     for _ in 0..RUNS {
         let mut command = job(RANKS, &[], &sibling("bench_fan_in")?, &args)?;
-        command.env("GASNET_SUPERNODE_MAXSIZE", "1").env("GASNET_IBV_FABRIC", "soft");
+        command.envs(SOFT);
         // So that fixed credits are not bounded by it.
         command.env("GASNET_USE_SRQ", "1").env("GASNET_RBUF_COUNT", "8192");
         // Else all buffers are there when the ranks are initialized.

@@ -11,6 +11,7 @@ use bench::plot::Series;
 use crate::Repetitions;
 use crate::curves::{Curve, series};
 use crate::launch::bare;
+use crate::network::SOFT;
 use crate::row::{Findings, Row, Target};
 use crate::run::{Failure, Result, Samples, job, largest_resident, sibling, start};
 use crate::tables;
@@ -136,7 +137,7 @@ pub(crate) fn memory(repetitions: Repetitions) -> Result<Findings> {
     }
     for ranks in sizes(MOST_APART.min(most)) {
         let mut command = job(ranks, &[], &held, &[])?;
-        command.env("GASNET_SUPERNODE_MAXSIZE", "1").env("GASNET_IBV_FABRIC", "soft");
+        command.envs(SOFT);
         let said = measured(&mut samples, "apart", ranks, command)?;
         keep(&mut samples, "apart", ranks, said);
     }

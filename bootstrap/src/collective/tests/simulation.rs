@@ -247,15 +247,6 @@ fn bytes(count: usize) -> String {
     }
 }
 
-/// Bytes of the result of a call with this name.
-fn largest_result(hosts: u32, name: &str) -> usize {
-    match name {
-        "exchange of 64 B" => 64 * hosts as usize,
-        "broadcast of 32 KiB" => 32 << 10,
-        _ => 0,
-    }
-}
-
 /// The rows of the three tables for one tree.
 fn rows(hosts: u32, degree: usize) -> [String; 3] {
     let mut sim = Sim::new(hosts, degree);
@@ -271,7 +262,8 @@ fn rows(hosts: u32, degree: usize) -> [String; 3] {
         (3, "broadcast of 32 KiB", (Kind::Broadcast, root), &long),
     ] {
         let Traffic { messages, largest, rounds, time } = sim.call(seq, what, payload);
-        let pieces = largest_result(hosts, name).div_ceil(machine::PIECE).max(1);
+        let result = if what.0 == Kind::Exchange { hosts as usize } else { 1 } * payload.len();
+        let pieces = result.div_ceil(machine::PIECE).max(1);
         assert_eq!(*messages, (1 + pieces) * links, "one message up each link, the pieces down");
         assert_eq!(*rounds, 2 * depth, "as many rounds up and down as the tree is deep");
         times.push(*time);

@@ -281,13 +281,16 @@ impl World {
         }
     }
 
-    fn down(&mut self, from: usize, command: HostCommand) {
-        let below = match from {
+    fn below(&self, of: usize) -> Vec<usize> {
+        match of {
             ROOT => self.top.clone(),
-            from => self.agents[from].below.clone(),
-        };
+            of => self.agents[of].below.clone(),
+        }
+    }
+
+    fn down(&mut self, from: usize, command: HostCommand) {
         let bytes = encode(&Down::HostCommand(command)).len();
-        for to in below {
+        for to in self.below(from) {
             let arrives = self.sent(from, bytes);
             self.at(arrives, Mail::Down { to, command });
         }
@@ -366,11 +369,7 @@ impl World {
 
     /// Passes a question on with the time that is left of it.
     fn ask_below(&mut self, from: usize, number: u32, until: Time) {
-        let below = match from {
-            ROOT => self.top.clone(),
-            from => self.agents[from].below.clone(),
-        };
-        for to in below {
+        for to in self.below(from) {
             let rest = until.saturating_sub(self.now.max(*self.busy(from))) / 1000;
             let command = HostCommand::SampleCpu { number, rest };
             let arrives = self.sent(from, encode(&Down::HostCommand(command)).len());
