@@ -30,14 +30,16 @@ pub(super) const MAX_BACKLOG: usize = 16 << 20;
 /// bytes.
 pub(super) const INLINE_COPY_MAX: usize = 8 << 10;
 
-/// Requests in flight from which small ones are deferred although polls come between them.
-pub(super) const DEFER_FROM: u64 = 8;
+/// Requests of a queue pair that follow each other faster may share a system call.
+pub(super) const BURST_GAP: Duration = Duration::from_micros(5);
 /// So many small requests share a system call.
 pub(super) const BURST_COUNT: u32 = 16;
 /// Bytes of such requests.
 pub(super) const BURST_BYTES: usize = 8 << 10;
-/// Passes over a device that a deferred request waits, while there is a post between any two.
-pub(super) const BURST_PASSES: u32 = 16;
+/// Passes over a device without a post that end a burst: between two posts there are up to two.
+pub(super) const BURST_REST: u32 = 3;
+/// Passes that a deferred request waits while others are posted.
+pub(super) const BURST_PASSES: u32 = 32;
 /// Greatest message on the reverse path.
 pub(super) const REVERSE_MAX: usize = 4 << 10;
 /// Messages that may be done without an acknowledgement on its way, for a turn of their stream and

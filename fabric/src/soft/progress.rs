@@ -18,7 +18,9 @@ use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
 use super::context::{Context, DATAGRAMS, LISTENER};
 use super::handshake::{Accepting, Connecting, Parked};
-use super::limits::{ASK_EVERY, BURST_PASSES, HOT, HOT_MISSES, SCRATCH, TICK_EVERY, UNWATCH};
+use super::limits::{
+    ASK_EVERY, BURST_PASSES, BURST_REST, HOT, HOT_MISSES, SCRATCH, TICK_EVERY, UNWATCH,
+};
 use super::lock::{Wait, try_lock_for};
 use super::qp::Qp;
 use super::qp_shared::Turn;
@@ -148,6 +150,8 @@ pub(super) struct Progress {
     scratch: Box<[u8]>,
     passes: u32,
     posts: u64,
+    /// Passes since the last post.
+    rest: u32,
     /// Passes that have left what is deferred.
     left_waiting: u32,
     ticked: Option<Instant>,
@@ -184,7 +188,9 @@ impl Progress {
         if ctx.activity.attention.take() {
             self.handle_attention(ctx);
         }
-        self.flush_deferred(ctx, eager);
+        if !self.flush_deferred(ctx, eager) {
+            return PassResult { soon: true, busy: self.busy, contended: false };
+        }
         if self.unwatched != 0 && (eager || ctx.activity.is_blocked()) {
             self.watch_all(ctx);
         }
@@ -213,23 +219,25 @@ impl Progress {
         PassResult { soon: !self.again.is_empty(), busy: self.busy, contended }
     }
 
-    /// Deferred requests go out. They wait on while there is one post between any two passes: who
-    /// sends many with a poll after each.
-    fn flush_deferred(&mut self, ctx: &Context, eager: bool) {
+    /// Deferred requests go out when no more are posted. Until then passes do nothing else, as they
+    /// would find little for their system calls. False: they wait on.
+    fn flush_deferred(&mut self, ctx: &Context, eager: bool) -> bool {
         let posts = ctx.activity.posts.load(Relaxed);
-        let one = posts.wrapping_sub(std::mem::replace(&mut self.posts, posts)) == 1;
+        let posted = posts != std::mem::replace(&mut self.posts, posts);
+        self.rest = if posted { 0 } else { self.rest.saturating_add(1) };
         if !ctx.activity.deferred.is_set() {
-            return;
+            return true;
         }
-        if one && !eager && self.left_waiting < BURST_PASSES {
+        if !eager && self.rest < BURST_REST && self.left_waiting < BURST_PASSES {
             self.left_waiting += 1;
-            return;
+            return false;
         }
         self.left_waiting = 0;
         ctx.activity.deferred.take();
         for index in 0..self.entries.len() {
             self.flush_deferred_of(index);
         }
+        true
     }
 
     fn flush_deferred_of(&mut self, index: usize) {

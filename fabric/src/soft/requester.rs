@@ -15,7 +15,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use self::wqe::Wqe;
-use super::limits::{BURST_BYTES, BURST_COUNT, DEFER_FROM, FEW_SGE, INLINE_COPY_MAX, MAX_MESSAGE};
+use super::limits::{
+    BURST_BYTES, BURST_COUNT, BURST_GAP, BURST_REST, FEW_SGE, INLINE_COPY_MAX, MAX_MESSAGE,
+};
 use super::memory::Gather;
 use super::qp_shared::QpShared;
 use super::reverse_path::ReversePath;
@@ -74,7 +76,8 @@ pub(super) struct SendQueue {
     deferred: u32,
     /// All that waits is deferred and goes on the reverse path.
     backward: bool,
-    /// Number of the device's pass before the last post.
+    /// When the last post ended, and in which pass of the device.
+    posted: Option<Instant>,
     posted_in: u32,
     pub(super) stream: Option<Arc<Stream>>,
     /// The connection was there and is gone.
@@ -195,27 +198,42 @@ impl SendQueue {
         }
         let back = back && wqe.fault.is_none() && self.can_write(&wqe);
         if joins && self.defer(qp, &wqe, &send.data, back && wqe.inline) {
+            self.posted = Some(Instant::now());
             return Ok(());
         }
-        if back && idle && self.write_reverse(qp, &wqe, &send.data, &reverse) {
-            return Ok(());
+        self.write(qp, (number, &wqe, &send.data), (back, idle), reverse);
+        // The system call does not count: it may take longer than the rest between two posts.
+        self.posted = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Writes what is posted, the last request of `number` with it. `back`: on the reverse path if that takes it; `idle`:
+    /// nothing was to be written before.
+    fn write(
+        &mut self,
+        qp: &QpShared,
+        (number, wqe, data): (u64, &Wqe, &Data<'_>),
+        (back, idle): (bool, bool),
+        reverse: impl Fn(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
+    ) {
+        if back && idle && self.write_reverse(qp, wqe, data, &reverse) {
+            return;
         }
         if back && wqe.inline && self.backward {
-            self.keep(number, &wqe, &send.data, 0);
+            self.keep(number, wqe, data, 0);
             self.flush_burst(qp, &reverse);
-            return Ok(());
+            return;
         }
         self.go_forward();
-        if idle && wqe.fault.is_none() && self.can_write(&wqe) {
-            self.write_now(qp, &wqe, &send.data);
+        if idle && wqe.fault.is_none() && self.can_write(wqe) {
+            self.write_now(qp, wqe, data);
         } else {
-            self.keep(number, &wqe, &send.data, 0);
+            self.keep(number, wqe, data, 0);
             self.flush(qp);
         }
         if wqe.fault.is_some() {
             self.retire(qp);
         }
-        Ok(())
     }
 
     /// Whether the peer reads the header of a request that is posted now whatever it does: there is
@@ -226,13 +244,11 @@ impl SendQueue {
         self.next == self.head || flows && self.reverse.has_receives(limit)
     }
 
-    /// Whether a request that is posted now is one of several. One alone goes at once: it is a
-    /// burst when another was posted since the last `pass` of the device, or when there is a post
-    /// between any two passes and many are in flight.
+    /// Whether a request that is posted now, in this `pass` of the device, is one of several: the post
+    /// before it ended a moment ago, and nobody has waited since. One alone goes at once.
     fn joins_burst(&mut self, pass: u32) -> bool {
         let passes = pass.wrapping_sub(std::mem::replace(&mut self.posted_in, pass));
-        let in_flight = self.in_flight();
-        in_flight != 0 && (passes == 0 || passes == 1 && in_flight >= DEFER_FROM)
+        passes < BURST_REST && self.posted.is_some_and(|posted| posted.elapsed() < BURST_GAP)
     }
 
     /// Lets the last posted request wait for others; `back`: on the reverse path. False: it does not

@@ -230,6 +230,8 @@ pub(crate) struct Account {
     /// Credits that there is a buffer for an answer for.
     pub(crate) supply: Supply,
     slack: u32,
+    /// Half of what the peer has at first.
+    half: u32,
 }
 
 /// A peer returned more credits than it was given.
@@ -252,7 +254,7 @@ impl Account {
         let slack = slack.min(credits.saturating_sub(1)).min(u32::from(u8::MAX));
         let supply = Supply::new(first, credits);
         let available = AtomicU32::new(supply.made());
-        Self { available, outbox: Outbox::default(), supply, slack }
+        Self { available, outbox: Outbox::default(), supply, slack, half: credits / 2 }
     }
 
     /// The peer writes requests into a ring.
@@ -373,6 +375,11 @@ impl Account {
     /// Whether more is banked than may be.
     pub(crate) fn is_ack_due(&self) -> bool {
         self.banked() > self.slack
+    }
+
+    /// Whether so much is banked that the peer may soon lack credits.
+    pub(crate) fn is_half_banked(&self) -> bool {
+        self.banked() >= self.half.max(1)
     }
 
     /// Credits of the peer that wait here.

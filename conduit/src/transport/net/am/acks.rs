@@ -4,11 +4,43 @@
 use std::sync::atomic::Ordering;
 
 use super::moving::Origin;
+use super::receive::RecvQp;
 use super::send::Sender;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
 use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::post::Sent;
+
+/// The ack that became due in a batch of messages. It goes out behind the batch, or when half of the
+/// peer's credits wait here, so that a flood has few acks and the peer gets its credits in rows.
+pub(super) struct AcksOfBatch<'a>(Option<RecvQp<'a>>);
+
+impl<'a> AcksOfBatch<'a> {
+    pub(super) const NONE: Self = Self(None);
+
+    /// One is due to the sender of a message. One that another sender waits for goes out.
+    #[inline]
+    pub(super) fn note(&mut self, net: &NetContext, from: RecvQp<'a>) -> Result<(), Error> {
+        if let Some(before) = self.0.replace(from)
+            && !before.is(&from)
+        {
+            net.ack_if_due(before.peer, before.index)?;
+        }
+        if from.connection.account.is_half_banked() {
+            return self.send(net);
+        }
+        Ok(())
+    }
+
+    /// The batch is over.
+    #[inline]
+    pub(super) fn send(&mut self, net: &NetContext) -> Result<(), Error> {
+        match self.0.take() {
+            Some(from) => net.ack_if_due(from.peer, from.index),
+            None => Ok(()),
+        }
+    }
+}
 
 impl NetContext {
     /// Whether acks are due that found no room.

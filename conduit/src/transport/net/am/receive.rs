@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use bootstrap::Rank;
 use fabric::{Completion, Opcode, PostError, Status};
 
+use super::acks::AcksOfBatch;
 use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, Head, SOURCES, Shape};
 use super::moving::Origin;
 use crate::trace::{self, Counter};
@@ -44,6 +45,13 @@ pub(super) struct RecvQp<'a> {
     pub(super) index: usize,
     pub(super) connection: &'a Connection,
     qpn: u32,
+}
+
+impl RecvQp<'_> {
+    /// Whether both are of the same connection.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self.connection, other.connection)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -101,14 +109,16 @@ impl<'a> Receiver<'a> {
     fn deliver_deferred<S: Sink + ?Sized>(self, sink: &S) -> Result<usize, Error> {
         let all = self.0.receive.deferred.take_all(&self.0.buffers.pool);
         let count = all.len();
+        let mut acks = AcksOfBatch::NONE;
         for (mut buffer, info) in all {
             if self.0.buffers.pool.bytes(&mut buffer).is_empty() {
-                self.deliver_noted(buffer, info, sink)?;
+                self.deliver_noted(buffer, info, sink, &mut acks)?;
                 continue;
             }
             let recv_qp = self.recv_qp(header::source_of(info.imm).into(), SOURCES, info)?;
-            self.deliver(recv_qp, buffer, info, sink)?;
+            self.deliver(recv_qp, buffer, info, sink, &mut acks)?;
         }
+        acks.send(self.0)?;
         Ok(count)
     }
 
@@ -153,7 +163,9 @@ impl<'a> Receiver<'a> {
             return Ok(0);
         }
         rail.is_busy.store(true, Ordering::Relaxed);
-        self.received(at, &one[0], sink, what)?;
+        let mut acks = AcksOfBatch::NONE;
+        self.received(at, &one[0], sink, what, &mut acks)?;
+        acks.send(self.0)?;
         Ok(1)
     }
 
@@ -177,12 +189,14 @@ impl<'a> Receiver<'a> {
         let internal = |completion: &&Completion| {
             completion.imm.is_some_and(|imm| header::handler_of(imm) < FIRST_CLIENT_HANDLER)
         };
+        let mut acks = AcksOfBatch::NONE;
         for completion in batch.iter().filter(internal) {
-            self.received(at, completion, sink, what)?;
+            self.received(at, completion, sink, what, &mut acks)?;
         }
         for completion in batch.iter().filter(|completion| !internal(completion)) {
-            self.received(at, completion, sink, what)?;
+            self.received(at, completion, sink, what, &mut acks)?;
         }
+        acks.send(self.0)?;
         Ok(count)
     }
 
@@ -208,6 +222,7 @@ impl<'a> Receiver<'a> {
         completion: &Completion,
         sink: &S,
         what: Poll,
+        acks: &mut AcksOfBatch<'a>,
     ) -> Result<(), Error> {
         if completion.status != Status::Success {
             return self.failed_receive(rail, completion);
@@ -219,7 +234,7 @@ impl<'a> Receiver<'a> {
             rail: u32::try_from(rail).unwrap_or(u32::MAX),
         };
         if completion.opcode == Opcode::ReceivedWrite {
-            return self.written(completion.id, info, sink, what);
+            return self.written(completion.id, info, sink, what, acks);
         }
         let buffer = self.used_up(completion);
         let recv_qp = self.recv_qp(header::source_of(info.imm).into(), SOURCES, info)?;
@@ -233,7 +248,7 @@ impl<'a> Receiver<'a> {
             self.0.receive.deferred.put(&self.0.buffers.pool, buffer, info);
             return Ok(());
         }
-        self.deliver(recv_qp, buffer, info, sink)
+        self.deliver(recv_qp, buffer, info, sink, acks)
     }
 
     /// The buffer that a completion was posted with.
@@ -314,6 +329,7 @@ impl<'a> Receiver<'a> {
         mut buffer: Buffer,
         info: RecvInfo,
         sink: &S,
+        acks: &mut AcksOfBatch<'a>,
     ) -> Result<(), Error> {
         let peer = from.peer.rank;
         let bytes = self.0.buffers.pool.bytes(&mut buffer).get_mut(..info.len as usize);
@@ -339,7 +355,7 @@ impl<'a> Receiver<'a> {
             self.deliver_payload(from, &token, (buffer, info.len), &decoded, sink)?;
         }
         if token.request && !token.replied.get() && from.connection.account.bank() {
-            self.0.ack_if_due(from.peer, from.index)?;
+            acks.note(self.0, from)?;
         }
         Ok(())
     }

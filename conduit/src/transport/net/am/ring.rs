@@ -7,6 +7,7 @@ use std::cell::Cell;
 use bootstrap::Rank;
 use fabric::{Data, Operation, Sge};
 
+use super::acks::AcksOfBatch;
 use super::draft::Draft;
 use super::header::{self, Decoded, Encoded, FIRST_CLIENT_HANDLER, PREFIX, RING_SOURCES, Shape};
 use super::receive::{Poll, Receiver, RecvQp, hand_over};
@@ -174,6 +175,7 @@ impl<'a> Receiver<'a> {
         info: RecvInfo,
         sink: &S,
         what: Poll,
+        acks: &mut AcksOfBatch<'a>,
     ) -> Result<(), Error> {
         let from = self.recv_qp(header::ring_source(info.imm), RING_SOURCES, info)?;
         let shared = self.0.rails[from.connection.rail].shared.as_ref();
@@ -185,7 +187,7 @@ impl<'a> Receiver<'a> {
         }
         let posted = self.0.post_empty(&*shared.requests);
         posted.or_else(|error| self.not_reposted(from, error))?;
-        self.deliver_written(from, info, sink)
+        self.deliver_written(from, info, sink, acks)
     }
 
     /// Sets a request aside for a later poll: its receive is posted again then, so there is a row for
@@ -207,12 +209,13 @@ impl<'a> Receiver<'a> {
         row: Buffer,
         info: RecvInfo,
         sink: &S,
+        acks: &mut AcksOfBatch<'a>,
     ) -> Result<(), Error> {
         let rail = &self.0.rails[info.rail as usize];
         if let Some(shared) = &rail.shared {
             shared.notes.put(&self.0.buffers.pool, row);
         }
-        self.written(EMPTY_RECEIVE, info, sink, Poll::All)
+        self.written(EMPTY_RECEIVE, info, sink, Poll::All, acks)
     }
 
     #[inline(always)]
@@ -221,6 +224,7 @@ impl<'a> Receiver<'a> {
         from: RecvQp<'a>,
         info: RecvInfo,
         sink: &S,
+        acks: &mut AcksOfBatch<'a>,
     ) -> Result<(), Error> {
         let peer = from.peer.rank;
         let Some(rings) = from.connection.flow.rings() else {
@@ -252,7 +256,7 @@ impl<'a> Receiver<'a> {
         let account = &from.connection.account;
         let due = !token.replied.get() && account.bank();
         if due || rings.is_due(account) {
-            self.0.ack_if_due(from.peer, from.index)?;
+            acks.note(self.0, from)?;
         }
         Ok(())
     }

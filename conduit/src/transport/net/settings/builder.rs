@@ -7,7 +7,7 @@ use fabric::{Mtu, Retry};
 use settings::{Env, Values};
 
 use super::port_family::Family;
-use super::sizes::LONGEST;
+use super::sizes::{LONGEST, OpenDepths, USUAL_CREDITS, usual_slack};
 use super::{
     ConnectSettings, DepthSettings, Error, FabricChoice, FlowControl, NetSettings, Paging,
     PinnedMemory, PollMode, PortSettings, Registration, SOFT_SECURE, SharedReceive, SoftAddress,
@@ -22,9 +22,7 @@ const MOST_TIMEOUT: i64 = 31;
 const MOST_RETRIES: i64 = 7;
 /// Stack of a thread of the library: what the standard library gives threads too.
 const USUAL_STACK: u64 = 2 << 20;
-/// Requests without a reply to a peer: what the documents say, where they are written into rings,
-/// and at most there.
-const USUAL_CREDITS: u32 = 12;
+/// Requests without a reply to a peer where they are written into rings, and at most there.
 const USUAL_IN_RING: u32 = 64;
 const MOST_IN_RING: i64 = 1024;
 /// Banked credits travel in 8 bits.
@@ -255,10 +253,14 @@ impl SettingsBuilder<'_> {
         let slack = i64::from(credits_per_peer.saturating_sub(1)).min(MOST_SLACK);
         let name = "GASNET_AM_CREDITS_SLACK";
         let why = " (less than GASNET_AM_CREDITS_PP and at most 255)";
-        let slack = if self.table.is_set(name) {
-            self.capped(name, slack, why)
+        let open = OpenDepths {
+            credits: flow == FlowControl::Static && !self.table.is_set("GASNET_AM_CREDITS_PP"),
+            slack: !self.table.is_set(name),
+        };
+        let slack = if open.slack {
+            usual_slack(credits_per_peer).min(narrow(slack))
         } else {
-            narrow(self.table.int(name).min(slack))
+            self.capped(name, slack, why)
         };
         DepthSettings {
             ops_per_peer: self.count("GASNET_NETWORKDEPTH_PP"),
@@ -266,6 +268,7 @@ impl SettingsBuilder<'_> {
             credits_per_peer,
             credits: self.total("GASNET_AM_CREDITS_TOTAL"),
             slack,
+            open,
             receive_buffers: self.count("GASNET_RBUF_COUNT"),
             bounce_buffers: self.count("GASNET_BBUF_COUNT"),
             spares: self.table.int_opt("GASNET_RBUF_SPARES").map(narrow),

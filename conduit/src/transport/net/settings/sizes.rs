@@ -57,6 +57,8 @@ pub(crate) struct DepthSettings {
     pub credits: Total,
     /// `GASNET_AM_CREDITS_SLACK`.
     pub slack: u32,
+    /// Which of the two the user left open, with static flow control.
+    pub open: OpenDepths,
     /// `GASNET_RBUF_COUNT`; 0 means what the device allows.
     pub receive_buffers: u32,
     /// `GASNET_BBUF_COUNT`; 0 means the limit of operations.
@@ -67,6 +69,42 @@ pub(crate) struct DepthSettings {
     pub srq: SharedReceive,
     /// `GASNET_AM_FLOW_CONTROL`.
     pub flow: FlowControl,
+}
+
+/// Depths that nobody has set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OpenDepths {
+    pub credits: bool,
+    pub slack: bool,
+}
+
+impl DepthSettings {
+    /// Those over the software adapter, where requests that are under way together share system
+    /// calls, and a receive buffer is memory that is touched as far as it is used. Not so many that
+    /// receive queues would have to be shared.
+    pub(crate) fn over_soft(mut self, job: &Job) -> Self {
+        if self.open.credits {
+            let spares = self.spares.unwrap_or(job.spares).max(1);
+            let unshared = match self.receive_buffers {
+                0 => SOFT_CREDITS,
+                buffers => buffers.saturating_sub(spares) / 2 / (job.ranks.max(2) - 1),
+            };
+            self.credits_per_peer = unshared.clamp(USUAL_CREDITS, SOFT_CREDITS);
+            if self.open.slack {
+                self.slack = usual_slack(self.credits_per_peer);
+            }
+        }
+        self
+    }
+}
+
+/// Default of `GASNET_AM_CREDITS_PP`, and over the software adapter.
+pub(super) const USUAL_CREDITS: u32 = 12;
+const SOFT_CREDITS: u32 = 32;
+
+/// Default of `GASNET_AM_CREDITS_SLACK`: few acks, and most credits at the sender.
+pub(super) const fn usual_slack(credits: u32) -> u32 {
+    credits / 4
 }
 
 /// How requests are kept from overrunning a peer.

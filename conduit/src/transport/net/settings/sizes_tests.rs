@@ -29,7 +29,7 @@ fn sizes(ranks: u32) -> Sizes {
 fn a_small_job_has_the_documented_sizes() {
     let sizes = sizes(4);
     assert_eq!((sizes.ops_per_connection, sizes.ops), (24, 96));
-    assert_eq!((sizes.credits_per_connection, sizes.credits, sizes.slack), (12, 36, 1));
+    assert_eq!((sizes.credits_per_connection, sizes.credits, sizes.slack), (12, 36, 3));
     assert_eq!((sizes.sends(), sizes.receives(), sizes.srq), (26, 24, None));
     assert_eq!((sizes.bounce, sizes.spares), (96, 1));
     assert_eq!((sizes.send_cq, sizes.receive_cq), (96, 72 + 1));
@@ -47,6 +47,19 @@ fn queues_are_shared_from_where_it_saves_memory() {
     assert_eq!((large.queue_pairs(), large.receives(), large.slack), (2, 0, 0));
     assert_eq!((large.credits, large.bounce), (255, 64 + 255 + 1));
     assert!(first <= 44 && sizes(43).srq.is_none() && sizes(44).queue_pairs() == 2);
+}
+
+#[test]
+fn small_jobs_over_the_software_adapter_have_more_credits() {
+    let of = |ranks| Sizes::of(&depths().over_soft(&job(ranks)), &job(ranks), RXE).unwrap().0;
+    let credits = [2, 16, 17, 30, 43, 44, 1000].map(|ranks| of(ranks).credits_per_connection);
+    assert_eq!(credits, [32, 32, 31, 17, 12, 12, 12]);
+    assert_eq!((of(2).slack, of(30).slack), (8, 4));
+    for ranks in 2..60 {
+        assert_eq!(of(ranks).srq.is_some(), sizes(ranks).srq.is_some(), "{ranks}");
+    }
+    let set = DepthSettings { open: OpenDepths::default(), ..depths() };
+    assert_eq!(set.over_soft(&job(2)), set);
 }
 
 #[test]
@@ -147,6 +160,7 @@ fn the_least_of_everything_still_moves() {
         credits_per_peer: 1,
         credits: Total::Is(1),
         slack: 1,
+        open: OpenDepths::default(),
         receive_buffers: 1,
         bounce_buffers: 1,
         spares: Some(0),
@@ -234,6 +248,7 @@ fn any_depths() -> impl Strategy<Value = DepthSettings> {
                     credits_per_peer,
                     credits,
                     slack: slack.min(credits_per_peer - 1),
+                    open: OpenDepths::default(),
                     receive_buffers: rbuf,
                     bounce_buffers: bbuf,
                     spares,

@@ -30,6 +30,13 @@ struct Opened {
     selection: Selection,
 }
 
+impl Opened {
+    /// Whether polls make system calls.
+    fn is_soft(&self) -> bool {
+        self.devices.open.iter().flatten().any(|device| !device.caps().cheap_poll)
+    }
+}
+
 /// The ports of a fabric, or why this rank cannot use it, in words.
 fn open_ports(
     fabric: Result<Arc<dyn Fabric>, fabric::Error>,
@@ -285,7 +292,11 @@ pub(crate) fn plan(
 ) -> Result<(NetPlan, u64), Error> {
     let (opened, can, max_segment) = opened(settings, members, common, services)?;
     let job = job(settings, members, &opened.selection, services.rank_info().locals);
-    let (sizes, warnings) = Sizes::of(&settings.depths, &job, can)?;
+    let depths = match opened.is_soft() {
+        true => settings.depths.over_soft(&job),
+        false => settings.depths,
+    };
+    let (sizes, warnings) = Sizes::of(&depths, &job, can)?;
     if members.rank == Rank(0) && !settings.quiet {
         for note in settings.warnings.iter().chain(&warnings) {
             say!(WARN, RANK, "{note}");

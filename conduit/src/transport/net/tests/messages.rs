@@ -397,3 +397,36 @@ fn a_rank_that_64_peers_use_posts_half_of_what_it_did() {
         assert_eq!((posted + sizes.reserve) as usize * BUFFER, now, "all of them are posted");
     });
 }
+
+/// A batch of requests that nobody answers is acked once, or when half of the sender's credits lie
+/// banked; one alone only when more than slack does.
+#[test]
+fn requests_of_a_batch_are_acked_together() {
+    const ROUNDS: u32 = 50;
+    const REQUESTS: u32 = 8;
+    run(2, 0, &PLAIN, |member| {
+        let context = &member.net.context;
+        let peer = context.peers.get(Rank(1 - member.rank)).expect("a peer");
+        let account = &peer.connections[0].account;
+        let (most, came) = (Cell::new(0), Cell::new(0));
+        let handler = |_: Arrived<'_>| {
+            most.set(account.banked().max(most.get()));
+            came.set(came.get() + 1);
+        };
+        for round in 1..=ROUNDS {
+            member.meet(&handler);
+            if member.rank == 0 {
+                for _ in 0..REQUESTS {
+                    member.send(&request(Rank(1), &[], AmPayload::None), &handler);
+                }
+            } else {
+                std::thread::sleep(Duration::from_millis(1));
+                member.poll_until(&handler, || came.get() == round * REQUESTS);
+                assert!(account.banked() <= USUAL.slack, "the batch is over");
+            }
+        }
+        let half = USUAL.credits_per_connection / 2;
+        let (least, most) = (USUAL.slack + 1, most.get());
+        assert!(member.rank == 0 || (least..half).contains(&most), "at most {most} were banked");
+    });
+}
