@@ -5,13 +5,18 @@ set -u -o pipefail
 programs=$1 wire=$2 rounds=$3
 export GASNET_SUPERNODE_MAXSIZE=1
 port=13500
+# Seconds of one program; far more than any needs.
+limit=120
 case $wire in
     tcp)
         address=127.0.0.1 beside=tcp provider='tcp;ofi_rxm' domain=lo
         export GASNET_IBV_FABRIC=soft UCX_TLS=tcp UCX_NET_DEVICES=lo ;;
     roce)
         address=10.77.0.1 beside='' provider='verbs;ofi_rxm' domain=rxe0
-        export GASNET_IBV_FABRIC=verbs UCX_TLS=rc_v,ud_v:aux UCX_NET_DEVICES=rxe0:1 ;;
+        # UCX's own choice of GID is one over which its datagrams never arrive.
+        export GASNET_IBV_FABRIC=verbs UCX_TLS=rc_v,ud_v:aux UCX_NET_DEVICES=rxe0:1 UCX_IB_GID_INDEX=0
+        # libfabric's completion queues for 256 peers are deeper than the device allows.
+        export FI_UNIVERSE_SIZE=2 ;;
 esac
 
 fail() { echo "$1" >&2; exit 1; }
@@ -24,10 +29,10 @@ ours() { # ours KIND COUNT [tcp]: one pair, after one that warms up
 served() {
     local wait=$1 server
     shift
-    taskset -c 1 "$@" >/dev/null 2>/tmp/peers.server &
+    taskset -c 1 timeout "$limit" "$@" >/dev/null 2>/tmp/peers.server &
     server=$!
     sleep "$wait"
-    taskset -c 0 "$@" "$address" 2>/tmp/peers.client || {
+    taskset -c 0 timeout "$limit" "$@" "$address" 2>/tmp/peers.client || {
         kill "$server" 2>/dev/null
         fail "$* failed: $(tail -n 2 /tmp/peers.client /tmp/peers.server)"
     }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use fabric::{Mtu, Retry};
 use settings::{Env, Values};
 
+use super::depths::{OpenDepths, USUAL_CREDITS, usual_slack};
 use super::port_family::Family;
-use super::sizes::{LONGEST, OpenDepths, USUAL_CREDITS, usual_slack};
+use super::sizes::LONGEST;
 use super::{
     ConnectSettings, DepthSettings, Error, FabricChoice, FlowControl, NetSettings, Paging,
     PinnedMemory, PollMode, PortSettings, Registration, SOFT_SECURE, SharedReceive, SoftAddress,

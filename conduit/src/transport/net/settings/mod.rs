@@ -4,6 +4,7 @@
 
 mod builder;
 mod connect;
+mod depths;
 mod pinned;
 pub(crate) mod port_family;
 mod registration;
@@ -19,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use settings::Nodes;
 
 pub(crate) use self::connect::{Agreement, ConnectSettings, ConnectWays, Timing, is_per_rank};
+pub(crate) use self::depths::{DepthSettings, FlowControl, SharedReceive, Total};
 pub(crate) use self::pinned::PinnedMemory;
 use self::port_family::Family;
 pub(crate) use self::registration::{Paging, Registration};
-pub(crate) use self::sizes::{DepthSettings, FlowControl, SharedReceive, Total};
 pub(crate) use self::soft::{SOFT_SECURE, SoftAddress, SoftSettings};
 
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,104 @@
+//! Depths of queues and numbers of buffers that the user set, and what stands for those that are not
+//! set.
+
+/// `GASNET_USE_SRQ`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SharedReceive {
+    /// If it saves memory.
+    Automatic,
+    Never,
+    From(u32),
+}
+
+/// A total that may be left to the formula.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Total {
+    /// Not set: the documented default.
+    Default,
+    /// 0: as much as the queues allow.
+    Most,
+    Is(u32),
+}
+
+/// Depths of queues and numbers of buffers: what the user set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DepthSettings {
+    /// `GASNET_NETWORKDEPTH_PP`.
+    pub ops_per_peer: u32,
+    /// `GASNET_NETWORKDEPTH_TOTAL`.
+    pub ops: Total,
+    /// `GASNET_AM_CREDITS_PP`.
+    pub credits_per_peer: u32,
+    /// `GASNET_AM_CREDITS_TOTAL`.
+    pub credits: Total,
+    /// `GASNET_AM_CREDITS_SLACK`.
+    pub slack: u32,
+    /// Which of the two the user left open, with static flow control.
+    pub open: OpenDepths,
+    /// `GASNET_RBUF_COUNT`; 0 means what the device allows.
+    pub receive_buffers: u32,
+    /// `GASNET_BBUF_COUNT`; 0 means the limit of operations.
+    pub bounce_buffers: u32,
+    /// `GASNET_RBUF_SPARES`; `None` means one for each thread.
+    pub spares: Option<u32>,
+    /// `GASNET_USE_SRQ`.
+    pub srq: SharedReceive,
+    /// `GASNET_AM_FLOW_CONTROL`.
+    pub flow: FlowControl,
+}
+
+/// Depths that nobody has set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OpenDepths {
+    pub credits: bool,
+    pub slack: bool,
+}
+
+impl DepthSettings {
+    /// Those over the software adapter, where requests that are under way together share system
+    /// calls, and a receive buffer is memory that is touched as far as it is used. Not so many that
+    /// receive queues would have to be shared. `spares`: receive buffers for handlers, if none are set.
+    pub(crate) fn over_soft(mut self, ranks: u32, spares: u32) -> Self {
+        if self.open.credits {
+            let spares = self.spares.unwrap_or(spares).max(1);
+            let unshared = match self.receive_buffers {
+                0 => SOFT_CREDITS,
+                buffers => buffers.saturating_sub(spares) / 2 / (ranks.max(2) - 1),
+            };
+            self.credits_per_peer = unshared.clamp(USUAL_CREDITS, SOFT_CREDITS);
+            if self.open.slack {
+                self.slack = usual_slack(self.credits_per_peer);
+            }
+        }
+        self
+    }
+}
+
+/// Default of `GASNET_AM_CREDITS_PP`, and over the software adapter.
+pub(super) const USUAL_CREDITS: u32 = 12;
+const SOFT_CREDITS: u32 = 32;
+
+/// Default of `GASNET_AM_CREDITS_SLACK`: few acks, and most credits at the sender.
+pub(super) const fn usual_slack(credits: u32) -> u32 {
+    credits / 4
+}
+
+/// How requests are kept from overrunning a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowControl {
+    /// Each peer has as many credits as any other.
+    Static,
+    /// Credits move to the peers that use them (`flow`).
+    Dynamic {
+        /// `GASNET_AM_CREDITS_MIN`.
+        least: u32,
+        /// `GASNET_AM_CREDITS_MAX`.
+        most: u32,
+        /// `GASNET_AM_CREDITS_BANK`.
+        banked: u32,
+        /// `GASNET_AM_CREDITS_EPOCH`.
+        epoch: u32,
+    },
+    /// Requests are written into rings of so many bytes for each peer (`GASNET_NETWORKDEPTH_SPACE`).
+    Volume { space: u64 },
+}
