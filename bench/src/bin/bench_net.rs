@@ -371,7 +371,7 @@ fn flood(side: &Side, send: impl Fn(i32) -> Result<()>) -> Result<Instant> {
     Ok(begin)
 }
 
-/// Millions of Shorts of one argument in a second, one way, and of sends of as many bytes over TCP.
+/// Thousands of Shorts of one argument in a second, one way, and of sends of as many bytes over TCP.
 fn rate(side: &mut Side) -> Result<()> {
     for pair in 0..=side.pairs {
         let ours = |side: &Side| {
@@ -380,7 +380,7 @@ fn rate(side: &mut Side) -> Result<()> {
                 let _ = team.request_short(Rank(1), COUNTED, &[last], Flags::NONE)?;
                 Ok(())
             })?;
-            Ok(millions_per_second(begin, side.count))
+            Ok(thousands_per_second(begin, side.count))
         };
         let mut samples = vec![("short_rate", side.against_server(|| ours(side))?)];
         if side.tcp.is_some() {
@@ -392,8 +392,8 @@ fn rate(side: &mut Side) -> Result<()> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a quotient for people")]
-fn millions_per_second(begin: Instant, count: usize) -> f64 {
-    count as f64 / begin.elapsed().as_secs_f64() / 1e6
+fn thousands_per_second(begin: Instant, count: usize) -> f64 {
+    count as f64 / begin.elapsed().as_secs_f64() / 1e3
 }
 
 /// A send for each message; the other side reads what is there.
@@ -406,7 +406,7 @@ fn tcp_sends(side: &mut Side) -> Result<f64> {
                 stream.write_all(black_box(&[1_u8; TRIP]))?;
             }
             stream.read_exact(&mut [0])?;
-            Ok(millions_per_second(begin, count))
+            Ok(thousands_per_second(begin, count))
         },
         |stream| {
             let (mut into, mut left) = (vec![0; BLOCK], count * TRIP);

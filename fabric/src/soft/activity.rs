@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::deferred::Deferred;
 use super::waker::Waker;
 use crate::sync::{AtomicU32, AtomicU64, Flag, Ordering};
 
@@ -18,8 +19,7 @@ pub(super) struct Activity {
     /// Send queues whose stream takes no more.
     pub(super) blocked: AtomicU32,
     pub(super) attention: Flag,
-    /// A send queue has deferred requests.
-    pub(super) deferred: Flag,
+    pub(super) deferred: Deferred,
     pub(super) waker: Arc<Waker>,
 }
 
@@ -33,7 +33,7 @@ impl Activity {
             armed: AtomicU32::new(0),
             blocked: AtomicU32::new(0),
             attention: Flag::default(),
-            deferred: Flag::default(),
+            deferred: Deferred::default(),
             waker: Arc::clone(waker),
         }
     }
@@ -62,9 +62,9 @@ impl Activity {
         }
     }
 
-    /// A send queue deferred a request.
-    pub(super) fn mark_deferred(&self) {
-        self.deferred.store(true);
+    /// The send queue of a queue pair deferred a request.
+    pub(super) fn mark_deferred(&self, number: u32) {
+        self.deferred.mark(number);
         self.wake();
     }
 

@@ -11,6 +11,7 @@ mod context;
 mod cq;
 #[allow(unreachable_pub, reason = "public with the feature `testing`")]
 mod datagram;
+mod deferred;
 mod descriptors;
 mod device;
 mod device_handle;

@@ -225,7 +225,7 @@ impl Progress {
         let posts = ctx.activity.posts.load(Relaxed);
         let posted = posts != std::mem::replace(&mut self.posts, posts);
         self.rest = if posted { 0 } else { self.rest.saturating_add(1) };
-        if !ctx.activity.deferred.is_set() {
+        if !ctx.activity.deferred.is_any() {
             return true;
         }
         if !eager && self.rest < BURST_REST && self.left_waiting < BURST_PASSES {
@@ -233,23 +233,39 @@ impl Progress {
             return false;
         }
         self.left_waiting = 0;
-        ctx.activity.deferred.take();
-        for index in 0..self.entries.len() {
-            self.flush_deferred_of(index);
+        let marked = ctx.activity.deferred.take();
+        let mut more = marked.more;
+        for number in marked.numbers() {
+            match self.qps.try_find(number) {
+                Some(qp) => self.flush_deferred_of(&qp),
+                None => more = true,
+            }
+        }
+        if more {
+            self.flush_all_deferred();
         }
         true
     }
 
-    fn flush_deferred_of(&mut self, index: usize) {
-        let conn = self.entries.get(index).and_then(|entry| entry.conn.as_ref());
-        let Some(Conn::Requester(qp, _)) = conn else { return };
+    /// As many queue pairs have deferred something as are not noted, or their table is in use.
+    #[cold]
+    fn flush_all_deferred(&mut self) {
+        for index in 0..self.entries.len() {
+            let conn = self.entries.get(index).and_then(|entry| entry.conn.as_ref());
+            if let Some(Conn::Requester(qp, _)) = conn {
+                let qp = Arc::clone(qp);
+                self.flush_deferred_of(&qp);
+            }
+        }
+    }
+
+    fn flush_deferred_of(&mut self, qp: &Qp) {
         if !qp.deferred.take() {
             return;
         }
-        let qp = Arc::clone(qp);
         match try_lock_for(&qp.sq, Wait::Spin) {
             Some(mut sq) => {
-                sq.flush_burst(&qp, |message, rest| self.send_reverse(&qp, message, rest));
+                sq.flush_burst(qp, |message, rest| self.send_reverse(qp, message, rest));
             }
             None => {
                 qp.mark_deferred();

@@ -157,11 +157,10 @@ impl QpShared {
         self.ctx.activity.request_attention();
     }
 
-    /// The device's mark is set each time: a pass takes it although it finds no stream of this queue
-    /// pair yet, and leaves the mark here.
+    /// The device's mark is set each time, whoever takes the one here.
     pub(super) fn mark_deferred(&self) {
         self.deferred.store(true);
-        self.ctx.activity.mark_deferred();
+        self.ctx.activity.mark_deferred(self.number);
     }
 
     // ---- receives and completions

@@ -47,6 +47,11 @@ impl QpTable {
         try_lock_for(&self.0, Wait::Control)?.get(&number)?.upgrade()
     }
 
+    /// As [`QpTable::find`], for one that waits for nobody.
+    pub(super) fn try_find(&self, number: u32) -> Option<Arc<Qp>> {
+        try_lock_for(&self.0, Wait::No)?.get(&number)?.upgrade()
+    }
+
     /// Adds all to a list that is there already. False: not now.
     pub(super) fn list(&self, into: &mut Vec<Arc<Qp>>) -> bool {
         let Some(qps) = try_lock_for(&self.0, Wait::Post) else { return false };

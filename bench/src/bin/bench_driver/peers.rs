@@ -64,7 +64,7 @@ const FIGURES: [Figure; 7] = [
         name: "messages of 8 B one way",
         ours: "short_rate",
         others: ["ucx_rate", "", "raw_rate"],
-        unit: "M/s",
+        unit: "k/s",
         more_is_better: true,
     },
     Figure {

@@ -83,7 +83,7 @@ for ((round = 0; round <= rounds; round++)); do
             ucx tag 2 2 -t tag_lat -s 8 -n $few -w 100
             ucx put_seen 2 1 -t ucp_put_lat -s 8 -n $few -w 100
             ucx get8 2 1 -t ucp_get -s 8 -n $few -w 100 -O 1
-            ucx rate 8 0.000001 -t ucp_am_bw -s 8 -n $many -w 100
+            ucx rate 8 0.001 -t ucp_am_bw -s 8 -n $many -w 100
             ucx medium 6 1.048576 -t ucp_am_bw -s 65536 -n $blocks -w 10
             ucx put 6 1.048576 -t ucp_put_bw -s 1048576 -n $large -w 10
         fi
@@ -94,7 +94,7 @@ for ((round = 0; round <= rounds; round++)); do
             perftest short 5 2 ib_send_lat -s 8 -n $few
             perftest put_seen 5 1 ib_write_lat -s 8 -n $few
             perftest get8 5 1 ib_read_lat -s 8 -n $few
-            perftest rate 5 1 ib_send_bw -s 64 -n $many
+            perftest rate 5 1000 ib_send_bw -s 64 -n $many
             perftest medium 4 1.048576 ib_send_bw -s 65536 -n $blocks
             perftest put 4 1.048576 ib_write_bw -s 1048576 -n $large -t 8
         fi

@@ -11,12 +11,19 @@ use crate::network::SOFT;
 use crate::row::{Findings, Row, Target, Verdict};
 use crate::run::{Result, Samples, job, run, sibling};
 
-/// What `bench_net` does, in words, and how many of it in the shorter run.
-const KINDS: [(&str, &str, usize); 4] = [
-    ("short", "round trip of a Short", 2000),
-    ("rate", "Short of a flood", 10_000),
-    ("medium", "Medium of 64 KB of a flood", 1000),
-    ("barrier", "barrier and a reduction of 2 ranks", 1000),
+/// A program, what it does, in words, and how many of it in the shorter run.
+const KINDS: [(&str, &str, &str, usize); 11] = [
+    ("bench_net", "short", "round trip of a Short", 2000),
+    ("bench_net", "rate", "Short of a flood", 10_000),
+    ("bench_net", "medium", "Medium of 64 KB of a flood", 1000),
+    ("bench_calls", "put", "put of 8 B", 2000),
+    ("bench_calls", "get", "get of 8 B", 2000),
+    ("bench_calls", "fetch-add", "fetch-add by the adapter", 2000),
+    ("bench_calls", "fetch-add-by-owner", "fetch-add by the owner", 2000),
+    ("bench_calls", "strided", "strided put of 16 rows of 64 B", 2000),
+    ("bench_calls", "barrier", "barrier of 2 ranks", 2000),
+    ("bench_calls", "broadcast", "broadcast of 8 B to 2 ranks", 2000),
+    ("bench_calls", "reduce-to-all", "reduction of 8 B to all of 2 ranks", 2000),
 ];
 /// Series of a run: one for each pair, and one that warms up.
 const SERIES: f64 = 2.0;
@@ -43,11 +50,11 @@ fn call(line: &str) -> Option<Call> {
 }
 
 /// Calls of both ranks in a run.
-fn counted(scratch: &Path, kind: &str, count: usize) -> Result<[f64; 2]> {
+fn counted(scratch: &Path, (program, kind): (&str, &str), count: usize) -> Result<[f64; 2]> {
     let out = scratch.join(format!("{kind}-{count}"));
     let script = r#"exec strace -f -qq -e trace=desc,network -o "$0.$GASNETRUN_RANK" "$@""#;
     let (out, program, count) =
-        (out.display().to_string(), sibling("bench_net")?.display().to_string(), count.to_string());
+        (out.display().to_string(), sibling(program)?.display().to_string(), count.to_string());
     let words = ["-c", script, &out, &program, kind, "1", &count];
     let mut command: Command = job(2, &[], Path::new("sh"), &words)?;
     command.envs(SOFT);
@@ -69,16 +76,18 @@ pub(crate) fn system_calls(_: Repetitions) -> Result<Findings> {
         |what: &str, how: &str| format!("system calls of both ranks, {what} over soft: {how}");
     if Command::new("strace").arg("-V").output().is_err() {
         let reason = Verdict::Skipped("strace is not installed".to_owned());
-        let rows = KINDS.map(|(_, what, _)| Row::without(&name(what, "all"), reason.clone()));
+        let rows = KINDS.map(|(_, _, what, _)| Row::without(&name(what, "all"), reason.clone()));
         return Ok(Findings { rows: rows.into(), ..Findings::default() });
     }
     let scratch = Scratch::new("bench-calls")?;
-    for (kind, what, count) in KINDS {
-        let (few, many) =
-            (counted(&scratch.0, kind, count)?, counted(&scratch.0, kind, 2 * count)?);
+    for (program, kind, what, count) in KINDS {
+        let (few, many) = (
+            counted(&scratch.0, (program, kind), count)?,
+            counted(&scratch.0, (program, kind), 2 * count)?,
+        );
         for (at, how) in ["sends", "takes in"].into_iter().enumerate() {
             let calls = (many[at] - few[at]) / (SERIES * count as f64);
-            let key = format!("{kind}_{}", how.replace(' ', "_"));
+            let key = format!("{kind}_{how}").replace([' ', '-'], "_");
             samples.add(&key, calls);
             rows.push(Row::alone(&name(what, how), &samples, &key, "", Target::None)?);
         }
