@@ -13,17 +13,17 @@ use crate::run::{Result, Samples, job, run, sibling};
 
 /// A program, what it does, in words, and how many of it in the shorter run.
 const KINDS: [(&str, &str, &str, usize); 11] = [
-    ("bench_net", "short", "round trip of a Short", 2000),
+    ("bench_net", "short", "round trip of a Short", 10_000),
     ("bench_net", "rate", "Short of a flood", 10_000),
     ("bench_net", "medium", "Medium of 64 KB of a flood", 1000),
-    ("bench_calls", "put", "put of 8 B", 2000),
-    ("bench_calls", "get", "get of 8 B", 2000),
-    ("bench_calls", "fetch-add", "fetch-add by the adapter", 2000),
-    ("bench_calls", "fetch-add-by-owner", "fetch-add by the owner", 2000),
-    ("bench_calls", "strided", "strided put of 16 rows of 64 B", 2000),
-    ("bench_calls", "barrier", "barrier of 2 ranks", 2000),
-    ("bench_calls", "broadcast", "broadcast of 8 B to 2 ranks", 2000),
-    ("bench_calls", "reduce-to-all", "reduction of 8 B to all of 2 ranks", 2000),
+    ("bench_calls", "put", "put of 8 B", 10_000),
+    ("bench_calls", "get", "get of 8 B", 10_000),
+    ("bench_calls", "fetch-add", "fetch-add by the adapter", 10_000),
+    ("bench_calls", "fetch-add-by-owner", "fetch-add by the owner", 10_000),
+    ("bench_calls", "strided", "strided put of 16 rows of 64 B", 10_000),
+    ("bench_calls", "barrier", "barrier of 2 ranks", 10_000),
+    ("bench_calls", "broadcast", "broadcast of 8 B to 2 ranks", 10_000),
+    ("bench_calls", "reduce-to-all", "reduction of 8 B to all of 2 ranks", 10_000),
 ];
 /// Series of a run: one for each pair, and one that warms up.
 const SERIES: f64 = 2.0;
