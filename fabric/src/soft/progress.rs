@@ -247,7 +247,7 @@ impl Progress {
         true
     }
 
-    /// As many queue pairs have deferred something as are not noted, or their table is in use.
+    /// More queue pairs have deferred something than are noted, or their table is in use.
     #[cold]
     fn flush_all_deferred(&mut self) {
         for index in 0..self.entries.len() {

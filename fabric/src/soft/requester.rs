@@ -207,8 +207,8 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Writes what is posted, the last request of `number` with it. `back`: on the reverse path if that takes it; `idle`:
-    /// nothing was to be written before.
+    /// Writes what is posted, the last request of `number` with it. `back`: on the reverse path if
+    /// that takes it; `idle`: nothing was to be written before.
     fn write(
         &mut self,
         qp: &QpShared,

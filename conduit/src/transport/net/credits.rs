@@ -230,7 +230,7 @@ pub(crate) struct Account {
     /// Credits that there is a buffer for an answer for.
     pub(crate) supply: Supply,
     slack: u32,
-    /// Half of what the peer has at first.
+    /// Half of what the peer has at first, or two.
     half: u32,
 }
 
@@ -254,7 +254,7 @@ impl Account {
         let slack = slack.min(credits.saturating_sub(1)).min(u32::from(u8::MAX));
         let supply = Supply::new(first, credits);
         let available = AtomicU32::new(supply.made());
-        Self { available, outbox: Outbox::default(), supply, slack, half: credits / 2 }
+        Self { available, outbox: Outbox::default(), supply, slack, half: (credits / 2).max(2) }
     }
 
     /// The peer writes requests into a ring.
@@ -379,7 +379,7 @@ impl Account {
 
     /// Whether so much is banked that the peer may soon lack credits.
     pub(crate) fn is_half_banked(&self) -> bool {
-        self.banked() >= self.half.max(1)
+        self.banked() >= self.half
     }
 
     /// Credits of the peer that wait here.

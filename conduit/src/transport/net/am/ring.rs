@@ -255,7 +255,9 @@ impl<'a> Receiver<'a> {
         }
         let account = &from.connection.account;
         let due = !token.replied.get() && account.bank();
-        if due || rings.is_due(account) {
+        if rings.is_due(account) {
+            self.0.ack_if_due(from.peer, from.index)?;
+        } else if due {
             acks.note(self.0, from)?;
         }
         Ok(())

@@ -255,7 +255,10 @@ impl SettingsBuilder<'_> {
         let name = "GASNET_AM_CREDITS_SLACK";
         let why = " (less than GASNET_AM_CREDITS_PP and at most 255)";
         let open = OpenDepths {
-            credits: flow == FlowControl::Static && !self.table.is_set("GASNET_AM_CREDITS_PP"),
+            credits: flow == FlowControl::Static
+                && !["GASNET_AM_CREDITS_PP", "GASNET_RBUF_COUNT"]
+                    .iter()
+                    .any(|name| self.table.is_set(name)),
             slack: !self.table.is_set(name),
         };
         let slack = if open.slack {

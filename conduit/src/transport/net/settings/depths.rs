@@ -47,7 +47,7 @@ pub(crate) struct DepthSettings {
     pub flow: FlowControl,
 }
 
-/// Depths that nobody has set.
+/// Depths that nobody has set, nor what they depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpenDepths {
     pub credits: bool,
@@ -57,15 +57,11 @@ pub(crate) struct OpenDepths {
 impl DepthSettings {
     /// Those over the software adapter, where requests that are under way together share system
     /// calls, and a receive buffer is memory that is touched as far as it is used. Not so many that
-    /// receive queues would have to be shared. `spares`: receive buffers for handlers, if none are set.
-    pub(crate) fn over_soft(mut self, ranks: u32, spares: u32) -> Self {
+    /// receive queues would have to be shared, and the same on hosts that differ.
+    pub(crate) fn over_soft(mut self, ranks: u32) -> Self {
         if self.open.credits {
-            let spares = self.spares.unwrap_or(spares).max(1);
-            let unshared = match self.receive_buffers {
-                0 => SOFT_CREDITS,
-                buffers => buffers.saturating_sub(spares) / 2 / (ranks.max(2) - 1),
-            };
-            self.credits_per_peer = unshared.clamp(USUAL_CREDITS, SOFT_CREDITS);
+            let each = SOFT_CREDITS_OF_RANK / (ranks.max(2) - 1);
+            self.credits_per_peer = each.clamp(USUAL_CREDITS, SOFT_CREDITS);
             if self.open.slack {
                 self.slack = usual_slack(self.credits_per_peer);
             }
@@ -77,6 +73,8 @@ impl DepthSettings {
 /// Default of `GASNET_AM_CREDITS_PP`, and over the software adapter.
 pub(super) const USUAL_CREDITS: u32 = 12;
 const SOFT_CREDITS: u32 = 32;
+/// Of all peers of a rank: half of what shared queues would have by default.
+const SOFT_CREDITS_OF_RANK: u32 = 256;
 
 /// Default of `GASNET_AM_CREDITS_SLACK`: few acks, and most credits at the sender.
 pub(super) const fn usual_slack(credits: u32) -> u32 {

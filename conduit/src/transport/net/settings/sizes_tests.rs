@@ -52,15 +52,15 @@ fn queues_are_shared_from_where_it_saves_memory() {
 
 #[test]
 fn small_jobs_over_the_software_adapter_have_more_credits() {
-    let of = |ranks| Sizes::of(&depths().over_soft(ranks, 1), &job(ranks), RXE).unwrap().0;
-    let credits = [2, 16, 17, 30, 43, 44, 1000].map(|ranks| of(ranks).credits_per_connection);
-    assert_eq!(credits, [32, 32, 31, 17, 12, 12, 12]);
-    assert_eq!((of(2).slack, of(30).slack), (8, 4));
+    let of = |ranks| Sizes::of(&depths().over_soft(ranks), &job(ranks), RXE).unwrap().0;
+    let credits = [2, 9, 10, 16, 22, 44, 1000].map(|ranks| of(ranks).credits_per_connection);
+    assert_eq!(credits, [32, 32, 28, 17, 12, 12, 12]);
+    assert_eq!((of(2).slack, of(16).slack), (8, 4));
     for ranks in 2..60 {
         assert_eq!(of(ranks).srq.is_some(), sizes(ranks).srq.is_some(), "{ranks}");
     }
     let set = DepthSettings { open: OpenDepths::default(), ..depths() };
-    assert_eq!(set.over_soft(2, 1), set);
+    assert_eq!(set.over_soft(2), set);
 }
 
 #[test]

@@ -293,7 +293,7 @@ pub(crate) fn plan(
     let (opened, can, max_segment) = opened(settings, members, common, services)?;
     let job = job(settings, members, &opened.selection, services.rank_info().locals);
     let depths = match opened.is_soft() {
-        true => settings.depths.over_soft(job.ranks, job.spares),
+        true => settings.depths.over_soft(job.ranks),
         false => settings.depths,
     };
     let (sizes, warnings) = Sizes::of(&depths, &job, can)?;
