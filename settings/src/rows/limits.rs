@@ -48,7 +48,7 @@ group! { LIMITS "Protocol limits and resources" {
         Computed("the least of 256 and (ranks - 1) * GASNET_AM_CREDITS_PP"),
         aliases(&["GASNET_AM_OUST_LIMIT"]) =>
         "Requests without a reply in all; 0 means as many as are possible.";
-    GASNET_AM_CREDITS_SLACK: COUNT, Computed("a quarter of GASNET_AM_CREDITS_PP") =>
+    GASNET_AM_CREDITS_SLACK: COUNT, Value("1") =>
         "Credits that a receiver may hold back; less than GASNET_AM_CREDITS_PP, at most 255.";
     GASNET_AM_FLOW_CONTROL: FLOW, Value("static") =>
         "How requests are kept from overrunning a rank: each peer has the same number of credits \

@@ -123,6 +123,8 @@ fn programs_pass_with_segments_that_are_lent() {
         ("GASNET_SUPERNODE_MAXSIZE", "1"),
         ("GASNET_SEGMENT_MODE", "LARGE"),
         ("GASNET_BBUF_COUNT", "16"),
+        // Few receive buffers, which are registered together.
+        ("GASNET_AM_CREDITS_PP", "12"),
         ("GASNET_IBV_SOFT_FAULTS", "register-max=2M"),
         ("GASNET_FIREHOSE_VERBOSE", "1"),
     ];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fabric::{Mtu, Retry};
 use settings::{Env, Values};
 
-use super::depths::{OpenDepths, USUAL_CREDITS, usual_slack};
+use super::depths::USUAL_CREDITS;
 use super::port_family::Family;
 use super::sizes::LONGEST;
 use super::{
@@ -254,17 +254,14 @@ impl SettingsBuilder<'_> {
         let slack = i64::from(credits_per_peer.saturating_sub(1)).min(MOST_SLACK);
         let name = "GASNET_AM_CREDITS_SLACK";
         let why = " (less than GASNET_AM_CREDITS_PP and at most 255)";
-        let open = OpenDepths {
-            credits: flow == FlowControl::Static
-                && !["GASNET_AM_CREDITS_PP", "GASNET_RBUF_COUNT"]
-                    .iter()
-                    .any(|name| self.table.is_set(name)),
-            slack: !self.table.is_set(name),
-        };
-        let slack = if open.slack {
-            usual_slack(credits_per_peer).min(narrow(slack))
-        } else {
+        let usual_credits = flow == FlowControl::Static
+            && !["GASNET_AM_CREDITS_PP", "GASNET_RBUF_COUNT"]
+                .iter()
+                .any(|name| self.table.is_set(name));
+        let slack = if self.table.is_set(name) {
             self.capped(name, slack, why)
+        } else {
+            narrow(self.table.int(name).min(slack))
         };
         DepthSettings {
             ops_per_peer: self.count("GASNET_NETWORKDEPTH_PP"),
@@ -272,7 +269,7 @@ impl SettingsBuilder<'_> {
             credits_per_peer,
             credits: self.total("GASNET_AM_CREDITS_TOTAL"),
             slack,
-            open,
+            usual_credits,
             receive_buffers: self.count("GASNET_RBUF_COUNT"),
             bounce_buffers: self.count("GASNET_BBUF_COUNT"),
             spares: self.table.int_opt("GASNET_RBUF_SPARES").map(narrow),

@@ -33,8 +33,8 @@ pub(crate) struct DepthSettings {
     pub credits: Total,
     /// `GASNET_AM_CREDITS_SLACK`.
     pub slack: u32,
-    /// Which of the two the user left open, with static flow control.
-    pub open: OpenDepths,
+    /// Neither the credits are set, nor what they depend on.
+    pub usual_credits: bool,
     /// `GASNET_RBUF_COUNT`; 0 means what the device allows.
     pub receive_buffers: u32,
     /// `GASNET_BBUF_COUNT`; 0 means the limit of operations.
@@ -47,24 +47,14 @@ pub(crate) struct DepthSettings {
     pub flow: FlowControl,
 }
 
-/// Depths that nobody has set, nor what they depend on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OpenDepths {
-    pub credits: bool,
-    pub slack: bool,
-}
-
 impl DepthSettings {
     /// Those over the software adapter, where requests that are under way together share system
     /// calls, and a receive buffer is memory that is touched as far as it is used. Not so many that
     /// receive queues would have to be shared, and the same on hosts that differ.
     pub(crate) fn over_soft(mut self, ranks: u32) -> Self {
-        if self.open.credits {
+        if self.usual_credits {
             let each = SOFT_CREDITS_OF_RANK / (ranks.max(2) - 1);
             self.credits_per_peer = each.clamp(USUAL_CREDITS, SOFT_CREDITS);
-            if self.open.slack {
-                self.slack = usual_slack(self.credits_per_peer);
-            }
         }
         self
     }
@@ -75,11 +65,6 @@ pub(super) const USUAL_CREDITS: u32 = 12;
 const SOFT_CREDITS: u32 = 32;
 /// Of all peers of a rank: half of what shared queues would have by default.
 const SOFT_CREDITS_OF_RANK: u32 = 256;
-
-/// Default of `GASNET_AM_CREDITS_SLACK`: few acks, and most credits at the sender.
-pub(super) const fn usual_slack(credits: u32) -> u32 {
-    credits / 4
-}
 
 /// How requests are kept from overrunning a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,6 @@ use bootstrap::Rank;
 
 use super::*;
 use crate::transport::net::records;
-use crate::transport::net::settings::depths::OpenDepths;
 use crate::transport::net::settings::{Agreement, ConnectWays, NetSettings};
 
 /// What rdma_rxe says of itself.
@@ -30,7 +29,7 @@ fn sizes(ranks: u32) -> Sizes {
 fn a_small_job_has_the_documented_sizes() {
     let sizes = sizes(4);
     assert_eq!((sizes.ops_per_connection, sizes.ops), (24, 96));
-    assert_eq!((sizes.credits_per_connection, sizes.credits, sizes.slack), (12, 36, 3));
+    assert_eq!((sizes.credits_per_connection, sizes.credits, sizes.slack), (12, 36, 1));
     assert_eq!((sizes.sends(), sizes.receives(), sizes.srq), (26, 24, None));
     assert_eq!((sizes.bounce, sizes.spares), (96, 1));
     assert_eq!((sizes.send_cq, sizes.receive_cq), (96, 72 + 1));
@@ -55,11 +54,10 @@ fn small_jobs_over_the_software_adapter_have_more_credits() {
     let of = |ranks| Sizes::of(&depths().over_soft(ranks), &job(ranks), RXE).unwrap().0;
     let credits = [2, 9, 10, 16, 22, 44, 1000].map(|ranks| of(ranks).credits_per_connection);
     assert_eq!(credits, [32, 32, 28, 17, 12, 12, 12]);
-    assert_eq!((of(2).slack, of(16).slack), (8, 4));
     for ranks in 2..60 {
         assert_eq!(of(ranks).srq.is_some(), sizes(ranks).srq.is_some(), "{ranks}");
     }
-    let set = DepthSettings { open: OpenDepths::default(), ..depths() };
+    let set = DepthSettings { usual_credits: false, ..depths() };
     assert_eq!(set.over_soft(2), set);
 }
 
@@ -161,7 +159,7 @@ fn the_least_of_everything_still_moves() {
         credits_per_peer: 1,
         credits: Total::Is(1),
         slack: 1,
-        open: OpenDepths::default(),
+        usual_credits: false,
         receive_buffers: 1,
         bounce_buffers: 1,
         spares: Some(0),
@@ -249,7 +247,7 @@ fn any_depths() -> impl Strategy<Value = DepthSettings> {
                     credits_per_peer,
                     credits,
                     slack: slack.min(credits_per_peer - 1),
-                    open: OpenDepths::default(),
+                    usual_credits: false,
                     receive_buffers: rbuf,
                     bounce_buffers: bbuf,
                     spares,

@@ -41,7 +41,7 @@ fn defaults_are_those_of_the_documents() {
     );
     let depths = settings.depths;
     assert_eq!((depths.ops_per_peer, depths.ops), (24, Total::Is(255)));
-    assert_eq!((depths.credits_per_peer, depths.credits, depths.slack), (12, Total::Default, 3));
+    assert_eq!((depths.credits_per_peer, depths.credits, depths.slack), (12, Total::Default, 1));
     assert_eq!((depths.receive_buffers, depths.bounce_buffers), (1024, 1024));
     assert_eq!((depths.spares, depths.srq), (None, SharedReceive::Automatic));
     assert_eq!((settings.ports.max_mtu, settings.ports.pkey), (None, None));
