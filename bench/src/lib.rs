@@ -2,6 +2,7 @@
 
 pub mod arena;
 pub mod plot;
+pub mod poller;
 pub mod raw_writes;
 pub mod sys;
 pub mod timing;

@@ -6,13 +6,12 @@
 
 use std::hint::black_box;
 
+use bench::arena::Result;
+use bench::poller::against_poller;
 use gasnet_ibv::{AtomicOps, BarrierFlags, Client, Rank, ReduceOp, Seq, Strided, Strides};
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-/// Rank 1's word of all operations, its word that ends its polls, and where rows go.
+/// Rank 1's word of all operations, and where rows go.
 const PLACE: u64 = 64;
-const DONE: u64 = 128;
 const ROWS_AT: usize = 4096;
 /// A strided put: rows of bytes, so far apart on both sides.
 const ROWS: usize = 16;
@@ -40,7 +39,7 @@ fn main() -> Result<()> {
     for _ in 0..=series {
         match kind.as_str() {
             "put" | "get" | "fetch-add" | "fetch-add-by-owner" | "strided" => {
-                bench.by_one(|bench| bench.one_sided(kind))?;
+                against_poller(&bench.client, || bench.one_sided(kind))?;
             }
             "barrier" | "broadcast" | "reduce-to-all" => bench.collective(kind)?,
             _ => return Err(usage.into()),
@@ -53,21 +52,6 @@ fn main() -> Result<()> {
 impl Bench {
     fn meet(&self) -> Result<()> {
         Ok(self.client.barrier(0, BarrierFlags::ANONYMOUS)?)
-    }
-
-    /// Rank 0 works, rank 1 polls until it has done.
-    fn by_one(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
-        self.meet()?;
-        if self.client.rank() == Rank(0) {
-            work(self)?;
-            self.client.put_value(Rank(1), DONE, 1, 8)?;
-        } else {
-            while self.client.get_value(Rank(1), DONE, 8)? == 0 {
-                self.client.poll()?;
-            }
-            self.client.put_value(Rank(1), DONE, 0, 8)?;
-        }
-        self.meet()
     }
 
     fn one_sided(&self, kind: &str) -> Result<()> {

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use bench::arena::Arena;
+use bench::arena::{Arena, Result};
+use bench::poller::against_poller;
 use bench::raw_writes::RawWrites;
 use bench::sys::CountingAllocator;
 use bench::timing::{in_turns, middle, typical};
@@ -24,8 +25,6 @@ use gasnet_ibv::{
     ReduceOp, Seq,
 };
 use testkit::report::show;
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 #[global_allocator]
 static HEAP: CountingAllocator = CountingAllocator::new();
@@ -47,7 +46,7 @@ const PORT: HandlerIndex = HandlerIndex(203);
 const COUNTED: HandlerIndex = HandlerIndex(204);
 
 /// Lines of 128 bytes of a segment that puts of 8 bytes, and raw writes, go to. `quiet` and
-/// [`Side::against_poller`] use the first two.
+/// [`against_poller`] use the first two.
 const TRIP_LINE: usize = 2;
 const RAW_LINE: usize = 3;
 
@@ -207,23 +206,8 @@ impl Side {
         Ok(value)
     }
 
-    /// Rank 0 runs `work`; rank 1 polls all the time, as one that sleeps does not help the software
-    /// adapter.
     fn against_poller<T: Default>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        const DONE: u64 = 128;
-        self.meet()?;
-        if self.first() {
-            let value = work()?;
-            self.client.put_value(Rank(1), DONE, 1, 8)?;
-            self.meet()?;
-            return Ok(value);
-        }
-        while self.client.get_value(Rank(1), DONE, 8)? == 0 {
-            self.client.poll()?;
-        }
-        self.client.put_value(Rank(1), DONE, 0, 8)?;
-        self.meet()?;
-        Ok(T::default())
+        against_poller(&self.client, work)
     }
 
     /// Rank 0 runs `work`, rank 1 `peer`; neither calls the library.

@@ -15,7 +15,7 @@ pub(super) struct Deferred {
 }
 
 /// What [`Deferred::take`] found.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Marked {
     numbers: [u32; FEW],
     /// There may be others.
