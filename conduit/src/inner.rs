@@ -367,7 +367,7 @@ impl Inner {
     /// Arrives without a name. No barrier may be under way.
     #[inline]
     pub fn arrive(self) {
-        self.0.shm().arrive(Which::Client, BarrierName::Anonymous);
+        self.0.arrive(Which::Client, BarrierName::Anonymous);
         trace::notified();
     }
 

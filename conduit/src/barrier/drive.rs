@@ -70,6 +70,17 @@ impl RankContext {
             && shm.gathered(which).is_some()
     }
 
+    /// Whether this rank is the leader of a neighbourhood that has come to a barrier, which it is to
+    /// disseminate now. Changes nothing.
+    #[inline]
+    pub(super) fn disseminates(&self) -> bool {
+        let shm = self.shm();
+        let all_came = |which| shm.progress_of(which).under_way() && shm.gathered(which).is_some();
+        shm.networked
+            && self.neighbours.leads()
+            && [Which::Client, Which::Inner].into_iter().any(all_came)
+    }
+
     /// Moves the barriers of this neighbourhood's leader on; how many it released.
     pub(crate) fn drive_barriers(&self) -> usize {
         if !self.neighbours.leads() {
@@ -234,36 +245,70 @@ fn halves(word: u64) -> [i32; 2] {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
     use super::*;
     use crate::{BarrierFlags, Client, Seq};
 
-    /// Runs barriers of three ranks over the software adapter; whether the last words were written.
-    fn are_written(barrier_writes: Option<bool>) -> Vec<bool> {
-        let services = bootstrap::memory::job(3).expect("a job");
+    /// Runs ranks that share no memory, each on a thread, over the software adapter.
+    fn ranks<T: Send>(
+        size: u32,
+        barrier_writes: Option<bool>,
+        rank: impl Fn(&Client<Seq>) -> T + Sync,
+    ) -> Vec<T> {
+        let services = bootstrap::memory::job(size).expect("a job");
         let network = vec![("GASNET_IBV_FABRIC".to_owned(), "soft".to_owned())];
         let settings =
             Settings { neighbourhood_max: 1, barrier_writes, network, ..Settings::default() };
+        let rank = &rank;
         std::thread::scope(|scope| {
             let ranks = services.into_iter().map(|services| {
                 let settings = settings.clone();
                 scope.spawn(move || {
                     let client = Client::<Seq>::with_bootstrap("TEST", services, settings);
-                    let client = client.expect("init");
-                    for _ in 0..20 {
-                        client.barrier(3, BarrierFlags::NAMED).expect("a barrier");
-                    }
-                    let context = &client.context;
-                    let generation = context.shm().progress_of(Which::Client).generation();
-                    let flags = context.barrier_flags.as_deref();
-                    let heard = |round| flags?.heard(Which::Client, generation, round);
-                    let written = [0, 1].map(heard).iter().all(Option::is_some);
-                    client.barrier(4, BarrierFlags::NAMED).expect("a barrier");
-                    written
+                    rank(&client.expect("init"))
                 })
             });
             let ranks: Vec<_> = ranks.collect();
             ranks.into_iter().map(|rank| rank.join().expect("a rank")).collect()
         })
+    }
+
+    /// Runs barriers of three ranks; whether the last words were written.
+    fn are_written(barrier_writes: Option<bool>) -> Vec<bool> {
+        ranks(3, barrier_writes, |client| {
+            for _ in 0..20 {
+                client.barrier(3, BarrierFlags::NAMED).expect("a barrier");
+            }
+            let context = &client.context;
+            let generation = context.shm().progress_of(Which::Client).generation();
+            let flags = context.barrier_flags.as_deref();
+            let heard = |round| flags?.heard(Which::Client, generation, round);
+            let written = [0, 1].map(heard).iter().all(Option::is_some);
+            client.barrier(4, BarrierFlags::NAMED).expect("a barrier");
+            written
+        })
+    }
+
+    #[test]
+    fn a_notify_tells_others_at_once() {
+        let (passed, passes) = std::sync::mpsc::channel();
+        let (passed, passes) = (Mutex::new(passed), Mutex::new(passes));
+        ranks(2, None, |client| {
+            // Connects them.
+            client.barrier(0, BarrierFlags::ANONYMOUS).expect("a barrier");
+            client.barrier_notify(1, BarrierFlags::NAMED).expect("notify");
+            if client.rank() == Rank(0) {
+                // Does not poll, nor wait, until the other has passed.
+                let passes = passes.lock().expect("one thread");
+                passes.recv_timeout(Duration::from_secs(60)).expect("the other waits for a poll");
+            }
+            client.barrier_wait(1, BarrierFlags::NAMED).expect("a barrier");
+            if client.rank() == Rank(1) {
+                passed.lock().expect("one thread").send(()).expect("rank 0 listens");
+            }
+        });
     }
 
     #[test]

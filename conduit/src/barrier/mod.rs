@@ -35,13 +35,26 @@ impl RankContext {
         }
     }
 
+    /// This rank has come to a barrier. Where it is the leader, and the last of its neighbourhood,
+    /// the other leaders are told at once.
+    #[inline]
+    pub(crate) fn arrive(&self, which: Which, name: Name) {
+        self.shm().arrive(which, name);
+        if self.may_disseminate(which) {
+            self.drive_barriers();
+        }
+    }
+
     /// Where ranks share processors: gives this one away a few times, until `done`. Others need it
     /// to arrive, and have usually done so when it comes back: a poll in between would only fetch
-    /// lines that they have pushed out.
+    /// lines that they have pushed out. Not where a barrier goes on by polls of this rank.
     #[inline]
     pub fn yield_until<E>(&self, mut done: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
         if !self.waits.may_spin() && self.waits.mode() != WaitMode::Spin && !self.waits.wanted() {
             for _ in 0..YIELDS_BEFORE_POLL {
+                if self.disseminates() {
+                    break;
+                }
                 self.waits.give_way();
                 if done()? {
                     return Ok(true);
@@ -68,7 +81,7 @@ impl RankContext {
 
     /// The library's own barrier (attach); serves messages while it waits.
     pub fn meet<M: Mode>(&self, call: &'static str) -> Result<(), Error> {
-        self.shm().arrive(Which::Inner, Name::Anonymous);
+        self.arrive(Which::Inner, Name::Anonymous);
         self.pass::<M>(Which::Inner, call).map(|_| ())
     }
 

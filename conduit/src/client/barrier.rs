@@ -62,7 +62,7 @@ impl<M: Mode> Client<M> {
             let problem = "the barrier before it was notified and not waited for";
             return Err(Error::BarrierOrder { call, problem });
         }
-        self.context.shm().arrive(Which::Client, flags.name(id));
+        self.context.arrive(Which::Client, flags.name(id));
         trace::notified();
         Ok(())
     }
