@@ -1,8 +1,8 @@
 //! Whether others want the processor of a rank that waits: a pure machine.
 //!
 //! What counts is how long the rank was kept from running while it wanted to: by a yield that comes
-//! back late, or between two sleeps though it waited for nothing. Both are seen from inside a
-//! container, whoever the others are. Ranks of this job are others, too.
+//! back late, while it spins, or between two sleeps though it waited for nothing. All of that is seen
+//! from inside a container, whoever the others are. Ranks of this job are others, too.
 //!
 //! Where somebody runs in a yield the processor is *shared*: a spin only keeps the other from
 //! running, so it is halved, and yields come sooner. A yield in which nobody runs ends that.
@@ -22,6 +22,9 @@ pub(crate) const SHARED: Duration = Duration::from_micros(5);
 /// So long nobody is kept from running by processes that only pass the processor on. The system
 /// lets one that computes run for longer (a tick, or its least slice).
 pub(crate) const LATE: Duration = Duration::from_millis(2);
+/// So long between two polls of a spin: somebody else runs meanwhile, as a slice of the system's is
+/// at least that, and nobody was asked to.
+pub(crate) const PREEMPTED: Duration = Duration::from_micros(500);
 /// Times that the longest spin is halved at most. What is left covers an answer of a peer that runs.
 pub(crate) const STEPS: u8 = 6;
 
@@ -67,7 +70,8 @@ impl Processor {
         }
     }
 
-    fn late(&mut self, now: Duration) {
+    /// Somebody computes as soon as he can.
+    pub(crate) fn late(&mut self, now: Duration) {
         if !self.wanted {
             let next = if self.is_fresh(now) { self.calm * 2 } else { CALM_FIRST.limit };
             self.calm = next.min(CALM_MOST.limit);

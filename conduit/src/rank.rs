@@ -109,7 +109,8 @@ impl RankContext {
     /// announced itself.
     pub(crate) fn learn_cpus(&self) {
         let cpus = self.settings.cpus.unwrap_or_else(|| self.shm().cpus()).max(1);
-        self.waits.set_oversubscribed(self.rank_info.locals > cpus);
+        let polls_call = self.transport.net().is_some_and(|net| !net.is_adapter());
+        self.waits.set_place(self.rank_info.locals > cpus, polls_call);
         self.shm().learn_fences();
     }
 

@@ -5,7 +5,7 @@
 //! and the exit decision ring.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use settings::deadlines::wait as deadlines;
 
@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
 use crate::trace::{self, Category, Cause};
+use crate::transport::net::NetTransport;
 use crate::transport::shm::Which;
 use crate::wait_mode::WaitMode;
 
@@ -24,15 +25,23 @@ const EAGER: u32 = 256;
 pub(crate) const RECV_POLLS: u32 = 16;
 /// Looks for ends of own requests between two whole polls.
 pub(crate) const LOOKS: u32 = 64;
+/// Fruitless polls between two looks at the clock. One wait in a row of short ones has fewer.
+const CLOCK_EVERY: u32 = 64;
 /// Yields before the first sleep.
 const YIELDS: u32 = 100;
 /// As above in [`WaitMode::Block`].
 const YIELDS_BLOCK: u32 = 10;
+/// Sleeps on the streams of the adapter, before those on the doorbell. So many that one who waits
+/// for long is seldom awake, and one who waits for a peer that has to get its processor first sleeps
+/// here.
+const NAPS: u8 = 8;
 
 /// One wait; counts its fruitless polls.
 #[derive(Debug)]
 pub struct Waiter {
     idle: u32,
+    /// When it last looked at the clock, while it spins, and after how many polls it does again.
+    spun: (Option<Instant>, u32),
     /// When it first found nothing, if that is traced, else 0; and what it waits for.
     began: u64,
     cause: Cause,
@@ -43,6 +52,10 @@ pub struct Waiter {
     armed: Option<u32>,
     slice: Duration,
     most: Duration,
+    /// Sleeps that it may still spend where messages come in, which no doorbell ends.
+    naps: u8,
+    /// What had come when it last gave its processor away.
+    arrivals: Option<u32>,
 }
 
 impl Default for Waiter {
@@ -84,7 +97,19 @@ impl Waiter {
     pub const fn turn(idle: u32, armed: Option<u32>) -> Self {
         let most = deadlines::SLEEP_FIRST.limit;
         let cause = Cause::Condition;
-        Self { idle, began: 0, cause, turn: true, armed, slice: most, most }
+        let spun = (None, CLOCK_EVERY);
+        Self {
+            idle,
+            spun,
+            began: 0,
+            cause,
+            turn: true,
+            armed,
+            slice: most,
+            most,
+            naps: NAPS,
+            arrivals: None,
+        }
     }
 
     /// Whether the network is armed, for the next turn.
@@ -94,14 +119,28 @@ impl Waiter {
     }
 
     const fn of(cause: Cause, idle: u32, slice: Duration, most: Duration) -> Self {
-        Self { idle, began: 0, cause, turn: false, armed: None, slice, most }
+        let spun = (None, CLOCK_EVERY);
+        Self {
+            idle,
+            spun,
+            began: 0,
+            cause,
+            turn: false,
+            armed: None,
+            slice,
+            most,
+            naps: NAPS,
+            arrivals: None,
+        }
     }
 
     /// Something was done: start over.
     #[inline]
     pub const fn progressed(&mut self) {
         self.idle = 0;
+        self.spun = (None, CLOCK_EVERY);
         self.armed = None;
+        self.naps = NAPS;
     }
 
     /// A poll; while the wait spins also a few polls of the network for messages alone when nothing
@@ -142,6 +181,9 @@ impl Waiter {
         }
         let spins = context.waits.spins();
         if self.idle < spins {
+            if self.idle >= self.spun.1 {
+                self.look_at_clock(context);
+            }
             if self.idle > EAGER {
                 std::hint::spin_loop();
             }
@@ -150,8 +192,30 @@ impl Waiter {
         }
     }
 
+    /// Whether the system has let others run instead of this rank, while it spins.
+    #[cold]
+    fn look_at_clock(&mut self, context: &RankContext) {
+        let now = Instant::now();
+        if let Some(before) = self.spun.0.replace(now) {
+            context.waits.spun(now.duration_since(before));
+        }
+        self.spun.1 = self.idle.saturating_add(CLOCK_EVERY);
+    }
+
+    /// Whether peers have put or got something since the last call: this rank moves the data, and
+    /// they wait for it.
+    fn serves(&mut self, context: &RankContext) -> bool {
+        let arrivals = context.transport.net().map(NetTransport::arrivals);
+        let before = self.arrivals.replace(arrivals.unwrap_or_default());
+        before.is_some() && before != arrivals
+    }
+
     #[cold]
     fn give_way(&mut self, context: &RankContext, yielded: u32, ready: impl FnOnce() -> bool) {
+        if self.serves(context) {
+            self.idle = 0;
+            return;
+        }
         let waits = &context.waits;
         let yields = match waits.mode() {
             WaitMode::Spin if waits.oversubscribed() => u32::MAX,
@@ -162,6 +226,13 @@ impl Waiter {
         };
         if yielded < yields {
             return waits.give_way();
+        }
+        if self.naps > 0 && context.may_nap() {
+            self.naps -= 1;
+            waits.before_sleep();
+            context.nap(ready);
+            waits.after_sleep();
+            return;
         }
         if context.networked() && self.armed.is_none() {
             let rung = context.shm().slot().rung();
@@ -193,6 +264,22 @@ impl Waiter {
 }
 
 impl RankContext {
+    /// Whether all that this rank waits for comes over an adapter on whose streams it can sleep.
+    fn may_nap(&self) -> bool {
+        self.shm().span.locals == 1
+            && self.transport.net().is_some_and(NetTransport::may_sleep_on_streams)
+    }
+
+    /// A short sleep where messages come in ([`RankContext::may_nap`]).
+    fn nap(&self, ready: impl FnOnce() -> bool) {
+        if let Some(net) = self.transport.net()
+            && !ready()
+            && self.node_shm().exit_decision().is_none()
+        {
+            net.sleep_on_streams();
+        }
+    }
+
     /// Sleeps until the doorbell rings or `slice` passes; not at all when the end of the job is
     /// decided or `ready` says so. A barrier under way that completes rings; one that was complete
     /// before is the caller's affair.
@@ -231,7 +318,6 @@ impl RankContext {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
-    use std::time::Instant;
 
     use super::*;
     use crate::transport::shm::BarrierName as Name;
@@ -242,13 +328,17 @@ mod tests {
     const ROUNDS: u32 = 2000;
 
     fn ranks(size: u32, rank: impl Fn(&Client<Seq>) + Sync) {
+        ranks_with(&Settings::default(), size, rank);
+    }
+
+    fn ranks_with(settings: &Settings, size: u32, rank: impl Fn(&Client<Seq>) + Sync) {
         let services = bootstrap::memory::job(size).expect("job");
         let begin = Instant::now();
         std::thread::scope(|scope| {
             for services in services {
                 let rank = &rank;
                 scope.spawn(move || {
-                    let client = Client::with_bootstrap("TEST", services, Settings::default());
+                    let client = Client::with_bootstrap("TEST", services, settings.clone());
                     rank(&client.expect("init"));
                 });
             }
@@ -269,34 +359,54 @@ mod tests {
     }
 
     fn messages_wake(prepare: impl Fn(&Client<Seq>) + Sync) {
+        let sleep = |client: &Client<Seq>| {
+            client.context.sleep(FOREVER, || client.context.has_work());
+        };
         ranks(2, |client| {
             prepare(client);
-            let got = Arc::new(AtomicU32::new(0));
-            let counter = Arc::clone(&got);
-            let count = move |_: &crate::Token<'_, Seq>, _: &[i32]| {
-                counter.fetch_add(1, Ordering::Relaxed);
-            };
-            let handler = HandlerIndex(200);
-            client
-                .endpoint()
-                .register(&mut [Entry::short("count", 0, count).at(200)])
-                .expect("table");
-            client.context.meet::<Seq>("test").expect("meet");
-            let peer = Rank(1 - client.rank().0);
-            for round in 1..=ROUNDS {
-                let send = || client.team().request_short(peer, handler, &[], Flags::NONE);
-                if client.rank() == Rank(0) {
-                    let _ = send().expect("request");
-                }
-                while got.load(Ordering::Relaxed) < round {
-                    client.context.sleep(FOREVER, || client.context.has_work());
-                    client.poll().expect("poll");
-                }
-                if client.rank() == Rank(1) {
-                    let _ = send().expect("request");
-                }
-            }
+            take_turns(client, ROUNDS, sleep);
         });
+    }
+
+    #[test]
+    fn a_message_ends_a_sleep_on_the_streams() {
+        let network = vec![("GASNET_IBV_FABRIC".to_owned(), "soft".to_owned())];
+        let settings = Settings {
+            neighbourhood_max: 1,
+            single_threaded: true,
+            network,
+            ..Settings::default()
+        };
+        ranks_with(&settings, 2, |client| {
+            assert!(client.context.may_nap());
+            take_turns(client, ROUNDS / 4, |client| client.context.nap(|| false));
+        });
+    }
+
+    /// Two ranks send to each other in turns; who has nothing sleeps.
+    fn take_turns(client: &Client<Seq>, rounds: u32, sleep: impl Fn(&Client<Seq>)) {
+        let got = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&got);
+        let count = move |_: &crate::Token<'_, Seq>, _: &[i32]| {
+            counter.fetch_add(1, Ordering::Relaxed);
+        };
+        let handler = HandlerIndex(200);
+        client.endpoint().register(&mut [Entry::short("count", 0, count).at(200)]).expect("table");
+        client.context.meet::<Seq>("test").expect("meet");
+        let peer = Rank(1 - client.rank().0);
+        for round in 1..=rounds {
+            let send = || client.team().request_short(peer, handler, &[], Flags::NONE);
+            if client.rank() == Rank(0) {
+                let _ = send().expect("request");
+            }
+            while got.load(Ordering::Relaxed) < round {
+                sleep(client);
+                client.poll().expect("poll");
+            }
+            if client.rank() == Rank(1) {
+                let _ = send().expect("request");
+            }
+        }
     }
 
     #[test]

@@ -4,11 +4,17 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::processor::{LATE, Processor, SHARED};
+use crate::processor::{LATE, PREEMPTED, Processor, SHARED};
 use crate::sys;
 
 /// Fruitless polls before the first yield, where there is a processor for every rank. About 50 µs.
 const SPINS: u32 = 4000;
+
+/// The same where others want the processor: the answer of a peer that runs comes meanwhile, about
+/// 30 µs.
+const SPINS_WANTED: u32 = SPINS / 8;
+/// As above, where each poll takes system calls.
+const CALLS_WANTED: u32 = SPINS / 64;
 
 /// How a blocking call waits when there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +33,8 @@ pub(crate) struct WaitState {
     /// Fruitless polls of a wait before anything else; follows from all the others.
     spins: AtomicU32,
     oversubscribed: AtomicBool,
+    /// A poll takes system calls.
+    polls_call: AtomicBool,
     /// Others want this processor ([`Processor`]).
     wanted: AtomicBool,
     mode: AtomicU8,
@@ -67,6 +75,7 @@ impl WaitState {
         Self {
             spins: AtomicU32::new(0),
             oversubscribed: AtomicBool::new(true),
+            polls_call: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             mode: AtomicU8::new(WaitMode::SpinBlock as u8),
             looks: AtomicU32::new(0),
@@ -74,8 +83,11 @@ impl WaitState {
         }
     }
 
-    pub(crate) fn set_oversubscribed(&self, oversubscribed: bool) {
+    /// `oversubscribed`: there are more ranks than processors; `polls_call`: a poll takes system
+    /// calls.
+    pub(crate) fn set_place(&self, oversubscribed: bool, polls_call: bool) {
         self.oversubscribed.store(oversubscribed, Ordering::Relaxed);
+        self.polls_call.store(polls_call, Ordering::Relaxed);
         self.set_spins();
     }
 
@@ -124,7 +136,14 @@ impl WaitState {
 
     fn follow(&self, processor: &Processor) {
         let may_spin = !self.oversubscribed() && self.mode() != WaitMode::Block;
-        let spins = if may_spin { SPINS >> processor.step() } else { 0 };
+        let spins = match may_spin {
+            true if processor.is_wanted() && self.polls_call.load(Ordering::Relaxed) => {
+                CALLS_WANTED
+            }
+            true if processor.is_wanted() => SPINS_WANTED,
+            true => SPINS >> processor.step(),
+            false => 0,
+        };
         self.spins.store(spins, Ordering::Relaxed);
         self.wanted.store(processor.is_wanted(), Ordering::Relaxed);
         #[cfg(test)]
@@ -147,6 +166,16 @@ impl WaitState {
         let tells = if spins == 0 { kept >= LATE } else { kept >= SHARED || spins < SPINS };
         if tells {
             self.kept(kept);
+        }
+    }
+
+    /// This rank has polled a few times, for so long.
+    pub(crate) fn spun(&self, time: Duration) {
+        if time >= PREEMPTED
+            && let Some(mut machine) = self.machine()
+        {
+            machine.processor.late(self.measured.begin.elapsed());
+            self.follow(&machine.processor);
         }
     }
 

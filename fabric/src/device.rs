@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::{
     Access, Address, AsyncEvent, Caps, Completion, DeviceInfo, Error, PortInfo, PostError, QpSpec,
@@ -127,6 +128,29 @@ pub trait Device: Send + Sync + Debug {
 
     /// Readable when an event waits.
     fn event_fd(&self) -> BorrowedFd<'_>;
+
+    /// How often the process has found something that a peer sent, whether or not anything was
+    /// completed by it; 0 where the device does all of that itself. It wraps around.
+    fn arrivals(&self) -> u32 {
+        0
+    }
+
+    /// What a thread that polls sleeps on when it has nothing else to wait for, instead of arming
+    /// its completion queues: where a thread of the device would have to wake it, that is one
+    /// wake-up less. Readable, between [`Device::begin_sleep`] and [`Device::end_sleep`], when a poll
+    /// may find something. `None`: arm the queues.
+    fn sleep_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// The caller has polled all completion queues, found nothing, and is about to sleep: how long
+    /// it may at most. `None`: not now, poll again.
+    fn begin_sleep(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The caller, to which [`Device::begin_sleep`] gave a time, is awake and polls.
+    fn end_sleep(&self) {}
 }
 
 /// What processes of one host share on extended reliable connections. A connection goes from a

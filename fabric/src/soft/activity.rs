@@ -14,10 +14,14 @@ pub(super) struct Activity {
     pub(super) posts: AtomicU64,
     /// Passes over the device (low bits).
     pub(super) passes: AtomicU32,
+    /// Passes that found something on a stream (low bits).
+    pub(super) arrivals: AtomicU32,
     /// Armed completion queues.
     pub(super) armed: AtomicU32,
     /// Send queues whose stream takes no more.
     pub(super) blocked: AtomicU32,
+    /// Threads that poll and sleep on the device's streams.
+    sleepers: AtomicU32,
     pub(super) attention: Flag,
     pub(super) deferred: Deferred,
     pub(super) waker: Arc<Waker>,
@@ -30,19 +34,32 @@ impl Activity {
             polls_seen: AtomicU64::new(0),
             posts: AtomicU64::new(0),
             passes: AtomicU32::new(0),
+            arrivals: AtomicU32::new(0),
             armed: AtomicU32::new(0),
             blocked: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
             attention: Flag::default(),
             deferred: Deferred::default(),
             waker: Arc::clone(waker),
         }
     }
 
-    /// For the progress thread: somebody polled since the last call, and nobody wants to be woken.
+    /// For the progress thread: somebody polled since the last call, or will as soon as a stream has
+    /// something, and nobody wants to be woken.
     pub(super) fn is_polled(&self) -> bool {
         let polls = self.polls.load(Ordering::Relaxed);
         let before = self.polls_seen.swap(polls, Ordering::Relaxed);
-        polls != before && !self.is_armed()
+        (polls != before || self.sleepers.load(Ordering::SeqCst) != 0) && !self.is_armed()
+    }
+
+    /// A thread that polls sleeps on the streams from now on.
+    pub(super) fn begin_sleep(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It is awake, and polls.
+    pub(super) fn end_sleep(&self) {
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
     pub(super) fn is_armed(&self) -> bool {

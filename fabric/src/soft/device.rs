@@ -1,6 +1,6 @@
 //! An open device: its queue pairs, and who drives its streams.
 
-use settings::deadlines::soft::{NAP, WATCH_BUSY, WATCH_IDLE};
+use settings::deadlines::soft::NAP;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -58,21 +58,34 @@ impl SoftDevice {
         }
     }
 
-    /// For the progress thread: moves everything there is; how long the thread may sleep then.
-    pub(super) fn run_pass(&self) -> Duration {
-        // A thread that is inside does this thread's work.
-        let Some(mut progress) = try_lock_for(&self.progress, Wait::No) else { return NAP.limit };
+    /// For the progress thread: moves everything there is; how long the thread may sleep then on the
+    /// streams. `None`: a thread that is inside does this thread's work.
+    pub(super) fn run_pass(&self) -> Option<Duration> {
+        let mut progress = try_lock_for(&self.progress, Wait::No)?;
         let pass = progress.pass(&self.ctx, true);
         drop(progress);
         if pass.contended {
             // The next pass follows at once, and the other thread may wait for this processor.
             std::thread::yield_now();
         }
-        match (pass.soon, pass.busy) {
-            (true, _) => NAP.limit,
-            (false, true) => WATCH_BUSY.limit,
-            (false, false) => WATCH_IDLE.limit,
+        Some(if pass.soon { NAP.limit } else { pass.rest() })
+    }
+
+    /// For a thread that polls and is about to sleep on the streams: moves everything there is; how
+    /// long it may sleep then. `None`: there was something, or another thread is inside.
+    pub(super) fn begin_sleep(&self) -> Option<Duration> {
+        let Some(mut progress) = try_lock_for(&self.progress, Wait::No) else {
+            // It may have lost its processor to this one.
+            std::thread::yield_now();
+            return None;
+        };
+        let pass = progress.pass(&self.ctx, true);
+        drop(progress);
+        if pass.found || pass.soon {
+            return None;
         }
+        self.ctx.activity.begin_sleep();
+        Some(pass.rest())
     }
 
     /// For the progress thread: timers only.

@@ -6,6 +6,8 @@ use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::context::Context;
 use super::cq::{Cq, SoftChannel};
@@ -217,5 +219,21 @@ impl Device for DeviceHandle {
 
     fn event_fd(&self) -> BorrowedFd<'_> {
         self.events.fd()
+    }
+
+    fn arrivals(&self) -> u32 {
+        self.activity.arrivals.load(Ordering::Relaxed)
+    }
+
+    fn sleep_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ready_fd())
+    }
+
+    fn begin_sleep(&self) -> Option<Duration> {
+        self.0.begin_sleep()
+    }
+
+    fn end_sleep(&self) {
+        self.activity.end_sleep();
     }
 }

@@ -11,10 +11,11 @@ mod timers;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+use settings::deadlines::soft::{WATCH_BUSY, WATCH_IDLE};
 
 use super::context::{Context, DATAGRAMS, LISTENER};
 use super::handshake::{Accepting, Connecting, Parked};
@@ -129,10 +130,19 @@ impl Entry {
 pub(super) struct PassResult {
     /// A stream needs another turn soon, whatever the system announces.
     pub(super) soon: bool,
+    /// A stream had something.
+    pub(super) found: bool,
     /// Requests or timers run.
     pub(super) busy: bool,
     /// A thread that posts held a lock.
     pub(super) contended: bool,
+}
+
+impl PassResult {
+    /// How long whoever watches the streams may sleep, for timers that no stream announces.
+    pub(super) fn rest(&self) -> Duration {
+        if self.busy { WATCH_BUSY.limit } else { WATCH_IDLE.limit }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -157,6 +167,8 @@ pub(super) struct Progress {
     ticked: Option<Instant>,
     accept_again: bool,
     busy: bool,
+    /// A stream had something in this pass.
+    found: bool,
     contended: bool,
     accepting: usize,
 }
@@ -189,23 +201,23 @@ impl Progress {
             self.handle_attention(ctx);
         }
         if !self.flush_deferred(ctx, eager) {
-            return PassResult { soon: true, busy: self.busy, contended: false };
+            return PassResult { soon: true, busy: self.busy, ..PassResult::default() };
         }
         if self.unwatched != 0 && (eager || ctx.activity.is_blocked()) {
             self.watch_all(ctx);
         }
+        self.found = false;
         self.turn_again(ctx, eager);
-        let mut progressed = false;
         for place in 0..self.hot.len() {
             if let Some(token) = self.hot.get(place).copied() {
-                progressed |= self.turn(ctx, token, false, eager);
+                self.turn(ctx, token, false, eager);
             }
         }
         // The progress thread sleeps until the system announces a stream, unless it only naps.
         let polled = !eager && !ctx.activity.is_blocked() && ctx.activity.waker.is_napping();
         self.cool(ctx, polled);
         let ask = eager || self.hot.is_empty() || ctx.activity.is_blocked();
-        if ask || (!progressed && self.passes.is_multiple_of(ASK_EVERY)) {
+        if ask || (!self.found && self.passes.is_multiple_of(ASK_EVERY)) {
             self.ask(ctx, eager);
         }
         if ctx.activity.attention.take() {
@@ -216,7 +228,11 @@ impl Progress {
             self.tick(ctx);
         }
         let contended = std::mem::take(&mut self.contended);
-        PassResult { soon: !self.again.is_empty(), busy: self.busy, contended }
+        let (soon, found) = (!self.again.is_empty(), self.found);
+        if found {
+            ctx.activity.arrivals.fetch_add(1, Relaxed);
+        }
+        PassResult { soon, found, busy: self.busy, contended }
     }
 
     /// Deferred requests go out when no more are posted. Until then passes do nothing else, as they
@@ -376,14 +392,14 @@ impl Progress {
         }
     }
 
-    /// One turn of a stream: reads and writes what it can. Returns whether it had something.
-    fn turn(&mut self, ctx: &Context, token: u64, writable: bool, eager: bool) -> bool {
-        let Some(entry) = self.entry(token) else { return false };
+    /// One turn of a stream: reads and writes what it can.
+    fn turn(&mut self, ctx: &Context, token: u64, writable: bool, eager: bool) {
+        let Some(entry) = self.entry(token) else { return };
         let (hot, misses) = (entry.hot, entry.misses);
-        let Some(conn) = entry.conn.take() else { return false };
+        let Some(conn) = entry.conn.take() else { return };
         if ctx.faults.is_active() && conn.is_unreachable(ctx) {
             entry.conn = Some(conn);
-            return false;
+            return;
         }
         let fate = match conn {
             Conn::Accepting(conn) => self.turn_accepting(ctx, token, conn),
@@ -399,7 +415,7 @@ impl Progress {
                 self.turn_responder(ctx, responder, ack_now)
             }
         };
-        self.finish_turn(ctx, token, fate, eager)
+        self.finish_turn(ctx, token, fate, eager);
     }
 
     fn turn_responder(
@@ -419,13 +435,14 @@ impl Progress {
         Some((Conn::Responder(responder), turn?))
     }
 
-    fn finish_turn(&mut self, ctx: &Context, token: u64, fate: Fate, eager: bool) -> bool {
+    fn finish_turn(&mut self, ctx: &Context, token: u64, fate: Fate, eager: bool) {
         let Some((conn, Turn { progressed, again })) = fate else {
-            self.release(place_of(token));
-            return true;
+            self.found = true;
+            return self.release(place_of(token));
         };
+        self.found |= progressed;
         let flows = matches!(conn, Conn::Responder(_) | Conn::Requester(..));
-        let Some(entry) = self.entries.get_mut(place_of(token)) else { return progressed };
+        let Some(entry) = self.entries.get_mut(place_of(token)) else { return };
         entry.conn = Some(conn);
         entry.misses = if progressed { 0 } else { entry.misses.saturating_add(1) };
         entry.hits = entry.hits.saturating_add(u32::from(progressed));
@@ -445,6 +462,5 @@ impl Progress {
                 responder.flush_acks(&ctx.regions);
             }
         }
-        progressed
     }
 }

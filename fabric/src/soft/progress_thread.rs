@@ -57,9 +57,12 @@ fn run(signals: &Signals, known: &Devices) {
                 device.tick();
                 wait = wait.min(NAP.limit);
                 napping = true;
-            } else {
-                wait = wait.min(device.run_pass());
+            } else if let Some(rest) = device.run_pass() {
+                wait = wait.min(rest);
                 watched.push(number);
+            } else {
+                // Not on its streams: what the other thread has not read would end each sleep.
+                wait = wait.min(NAP.limit);
             }
         }
         signals.napping.store(napping);

@@ -300,7 +300,7 @@ deadlines! {
         REPOST = "net.repost", secs(2),
             "A receive buffer is offered again and again to a device that says it is full.";
         NAP = "net.nap", ms(1),
-            "Longest sleep of a rank without threads on its adapters, which no doorbell ends.";
+            "Longest sleep of a rank on its adapters, which no doorbell ends.";
         ACK_RETRY = "net.ack-retry", ms(1),
             "Between two tries to send an ack that has no room yet, where the client need not \
              poll.";

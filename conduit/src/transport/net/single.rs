@@ -1,5 +1,7 @@
-//! A network without threads, in a program that has one thread and needs no other: polls do now and
-//! then what the service thread does, and a wait sleeps on the descriptors of the adapters.
+//! The network of a program that has one thread and needs no other. Over adapters it has no threads
+//! either: polls do now and then what the service thread does, and a wait sleeps on the descriptors of
+//! the adapters. Over the software adapter, which has a thread of its own, a short wait sleeps on the
+//! streams: the thread would have to be woken first, and then wake the rank.
 
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
@@ -10,7 +12,7 @@ use ::settings::deadlines::net as deadlines;
 
 use super::error::Error;
 use super::settings::{FabricChoice, NetSettings};
-use super::threads::Threads;
+use super::threads::{self, Threads};
 use super::transport::NetTransport;
 use crate::sys;
 
@@ -52,6 +54,25 @@ impl NetTransport {
     /// Whether nobody rings the doorbell for what comes from the network.
     pub(crate) const fn is_single(&self) -> bool {
         self.threads.inline.is_some()
+    }
+
+    /// Whether a short wait may sleep on the streams of the adapter.
+    pub(crate) fn may_sleep_on_streams(&self) -> bool {
+        let context = &self.context;
+        context.settings.single
+            && matches!(&context.rails[..], [rail] if rail.device.sleep_fd().is_some())
+    }
+
+    /// Sleeps until a stream of the adapter may have something, for a short while that no doorbell
+    /// ends.
+    #[cold]
+    pub(crate) fn sleep_on_streams(&self) {
+        let Some(device) = self.context.rails.first().map(|rail| &rail.device) else { return };
+        let rest = self.enter(|_| device.begin_sleep()).flatten();
+        let (Some(rest), Some(fd)) = (rest, device.sleep_fd()) else { return };
+        // Outside the network: a signal that comes now may end the job over it.
+        let _ = threads::wait_for(fd, rest.min(deadlines::NAP.limit));
+        device.end_sleep();
     }
 
     /// Sleeps until an armed completion queue has something, at most `slice` and so short that

@@ -517,6 +517,12 @@ impl NetTransport {
         self.context.rails.first().is_some_and(|rail| rail.cheap_poll)
     }
 
+    /// How often something of a peer was found, if this process has to do that.
+    pub(crate) fn arrivals(&self) -> u32 {
+        let arrivals = self.context.rails.iter().map(|rail| rail.device.arrivals());
+        arrivals.fold(0, u32::wrapping_add)
+    }
+
     /// Memory for words that other ranks write by [`NetTransport::write_inbox`].
     pub(crate) fn inbox(&self, words: usize) -> Result<Inbox, Error> {
         let none = || Error::OutsideSegment {

@@ -148,7 +148,7 @@ impl Progress {
         let token = started
             .and_then(|conn| self.add(ctx, Conn::Connecting(Arc::clone(qp), Box::new(conn))));
         match token {
-            Some(token) => drop(self.turn(ctx, token, true, true)),
+            Some(token) => self.turn(ctx, token, true, true),
             None => connect_failed(qp),
         }
     }

@@ -7,6 +7,7 @@ mod lock_contention;
 mod partition;
 mod rc;
 mod secure;
+mod sleep;
 mod speed;
 mod stress;
 
