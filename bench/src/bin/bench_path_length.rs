@@ -1,10 +1,14 @@
 //! What a small put, a small get and a Short with its answer cost in instructions of ours, over
 //! adapters: the functions that callgrind is to count from their begin to their end. Usage, with a
 //! libibverbs that moves data inside one process (`testkit/fake-verbs`) in the library path:
-//! `bench_path_length COUNT`
+//! `bench_path_length COUNT [answer|reply]`
 //!
 //! Two ranks are threads of this process, and each runs while the other waits, so that no poll that is
 //! counted finds nothing, and every run counts alike. Each part happens COUNT times.
+//!
+//! With `answer` or `reply` waits spin, and what a rank waits for comes while it is between two whole
+//! polls (`poll_recv`): the request or its answer. Nothing else calls that function. Whatever the
+//! other rank does meanwhile is inside `hand_over`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -14,7 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use bench::arena::{Arena, Result};
 use bench::raw_writes::RawWrites;
 use bootstrap::HostId;
-use gasnet_ibv::{Client, Entry, Flags, HandlerIndex, Rank, Seq, Settings};
+use gasnet_ibv::{Client, Entry, Flags, HandlerIndex, Rank, Seq, Settings, WaitMode};
 
 const PING: HandlerIndex = HandlerIndex(200);
 const PONG: HandlerIndex = HandlerIndex(201);
@@ -56,6 +60,12 @@ impl Side {
     }
 }
 
+/// The other rank's turn.
+#[inline(never)]
+fn hand_over(turn: impl FnOnce() -> Result<()>) -> Result<()> {
+    turn()
+}
+
 #[inline(never)]
 fn write_alone(raw: &RawWrites, word: &[u8; 8]) -> Result<()> {
     raw.write(word)
@@ -67,7 +77,9 @@ fn read_alone(raw: &RawWrites) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let count = std::env::args().nth(1).ok_or("usage: bench_path_length COUNT")?.parse()?;
+    let mut words = std::env::args().skip(1);
+    let count = words.next().ok_or("usage: bench_path_length COUNT [answer|reply]")?.parse()?;
+    let spins = words.next().map(|word| Rank(u32::from(word == "answer")));
     let services = bootstrap::memory::job_on_hosts(&[HostId(0), HostId(1)])?;
     let (ask, asked) = channel();
     let (answer, answered) = channel();
@@ -78,13 +90,18 @@ fn main() -> Result<()> {
             .map(|services| {
                 let (to, from) = turns.next().flatten().unwrap_or_else(channel);
                 scope.spawn(move || {
-                    let network = vec![("GASNET_IBV_FABRIC".to_owned(), "verbs".to_owned())];
+                    // Under valgrind descriptors of the program's file share a position, so that
+                    // two ranks which read it at once see different files.
+                    let network =
+                        [("GASNET_IBV_FABRIC", "verbs"), ("GASNET_IBV_SAME_PROGRAM", "0")];
+                    let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+                    let network = network.map(own).to_vec();
                     let settings =
                         Settings { network, single_threaded: true, ..Settings::default() };
                     let client = Client::with_bootstrap("bench", services, settings);
                     let ran = client.map_err(Into::into);
                     // An error is no `Send`.
-                    let ran = ran.and_then(|client| run_rank(client, count, (&to, &from)));
+                    let ran = ran.and_then(|client| run_rank(client, count, spins, (&to, &from)));
                     ran.map_err(|error: Box<dyn std::error::Error>| error.to_string())
                 })
             })
@@ -99,8 +116,11 @@ fn main() -> Result<()> {
 fn run_rank(
     client: Client<Seq>,
     count: u64,
+    spins: Option<Rank>,
     (to, from): (&Sender<()>, &Receiver<()>),
 ) -> Result<()> {
+    // Until waits may spin none of them calls `poll_recv`.
+    client.set_wait_mode(WaitMode::Block);
     let segment = client.attach_segment(SEGMENT)?;
     let pongs = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&pongs);
@@ -118,6 +138,9 @@ fn run_rank(
     client.endpoint().register(&mut entries)?;
     client.barrier(0, gasnet_ibv::BarrierFlags::ANONYMOUS)?;
     let side = Side { client, pongs };
+    if let Some(spins) = spins {
+        return spin(&side, count, spins, (to, from));
+    }
     if side.client.rank() == Rank(0) {
         alone(&side, count, &RawWrites::new(&Arena::of(&segment)?, RAW_PLACE, 128)?)?;
         for number in 1..=count {
@@ -137,6 +160,54 @@ fn run_rank(
         }
     }
     Ok(())
+}
+
+/// Requests that are answered, one after the other, where waits spin.
+fn spin(
+    side: &Side,
+    count: u64,
+    spins: Rank,
+    (to, from): (&Sender<()>, &Receiver<()>),
+) -> Result<()> {
+    let asks = side.client.rank() == Rank(0);
+    for _ in 0..count {
+        let turn = || {
+            if asks {
+                from.recv()?;
+                side.send_request()?;
+            }
+            to.send(())?;
+            Ok(from.recv()?)
+        };
+        // Ends of sends are taken apart.
+        side.client.poll()?;
+        if side.client.rank() == spins {
+            spin_once(&side.client, turn)?;
+        } else {
+            turn()?;
+            side.client.poll()?;
+        }
+        if !asks {
+            to.send(())?;
+        }
+    }
+    Ok(())
+}
+
+/// A wait that is asked for the second time, before the first poll for messages alone, when the
+/// other rank gets its turn.
+fn spin_once(client: &Client<Seq>, turn: impl Fn() -> Result<()>) -> Result<()> {
+    let (mut asked, mut turned) = (0, Ok(()));
+    client.set_wait_mode(WaitMode::SpinBlock);
+    client.block_until(|| {
+        asked += 1;
+        if asked == 2 {
+            turned = hand_over(&turn);
+        }
+        asked > 2
+    })?;
+    client.set_wait_mode(WaitMode::Block);
+    turned
 }
 
 /// What needs no help of the other rank, one kind after the other.

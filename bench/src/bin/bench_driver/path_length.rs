@@ -21,6 +21,19 @@ const PARTS: [(&str, &str); 7] = [
     ("take_reply", "wait that takes the answer"),
 ];
 
+/// The same while waits spin: the word that `bench_path_length` is given, and what the rank does from
+/// the look that finds its message on.
+const SPINS: [(&str, &str); 2] = [
+    ("answer", "from the look that finds a Short to its answer's post"),
+    ("reply", "from the look that finds the answer to the end of the wait"),
+];
+
+/// Where counting begins and ends while waits spin; what is inside `hand_over` is left out.
+const SPIN_TOGGLES: [&str; 2] = ["*progress*poll_recv*", "bench_path_length::hand_over*"];
+
+/// A Short and its answer, from look to post, at most.
+const LOOK_TO_POST: f64 = 1500.0;
+
 /// Times of the two runs whose difference is divided by the difference of these.
 const TIMES: [u32; 2] = [200, 600];
 
@@ -65,11 +78,15 @@ fn own(profile: &str) -> Option<u64> {
 
 /// Instructions of ours in so many calls of a part, and in what goes before them.
 fn counted(scratch: &Path, part: &str, times: u32) -> Result<u64> {
+    let spins = SPINS.iter().any(|(word, _)| *word == part);
+    let function = format!("*bench_path_length::*{part}");
+    let toggles = if spins { &SPIN_TOGGLES[..] } else { &[function.as_str()] };
     let out = scratch.join(format!("{part}-{times}"));
     let mut command = Command::new("valgrind");
     command.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}", out.display()));
-    command.arg(format!("--toggle-collect=*bench_path_length::*{part}"));
+    command.args(toggles.iter().map(|toggle| format!("--toggle-collect={toggle}")));
     command.arg(sibling("bench_path_length")?).arg(times.to_string());
+    command.args(spins.then_some(part));
     command.env("LD_LIBRARY_PATH", scratch).env("GASNET_PHYSMEM_MAX", "1G");
     run(command, false)?;
     let own = own(&std::fs::read_to_string(out)?);
@@ -98,16 +115,18 @@ pub(crate) fn instructions(_: Repetitions) -> Result<Findings> {
     command.arg(scratch.0.join(LIBRARY)).arg("-DFAKE_MOVES");
     run(command, false)?;
     let mut samples = Samples::default();
-    for (part, _) in PARTS {
+    for (part, _) in PARTS.into_iter().chain(SPINS) {
         let [few, many] = TIMES.map(|times| counted(&scratch.0, part, times));
         let more = u32::try_from(many?.saturating_sub(few?))?;
         samples.add(part, f64::from(more) / f64::from(TIMES[1] - TIMES[0]));
     }
-    let trip = ["send_request", "answer_request", "take_reply"]
-        .iter()
-        .map(|part| samples.median(part))
-        .sum::<Result<f64>>()?;
-    samples.add("trip", trip);
+    for (sum, parts) in [
+        ("trip", ["send_request", "answer_request", "take_reply"]),
+        ("look to post", ["send_request", "answer", "reply"]),
+    ] {
+        let all = parts.iter().map(|part| samples.median(part)).sum::<Result<f64>>()?;
+        samples.add(sum, all);
+    }
     let what = |part| PARTS.iter().find(|(name, _)| *name == part).map_or("", |(_, what)| what);
     let mut rows = Vec::new();
     for keys @ [ours, reference] in [["put_word", "write_alone"], ["get_word", "read_alone"]] {
@@ -120,9 +139,18 @@ pub(crate) fn instructions(_: Repetitions) -> Result<Findings> {
     }
     let figure = "instructions of these three, a Short and its answer";
     rows.push(Row::alone(figure, &samples, "trip", "", Target::None)?);
+    for (part, what) in &SPINS {
+        let figure = format!("instructions {what}");
+        rows.push(Row::alone(&figure, &samples, part, "", Target::None)?);
+    }
+    let figure = "instructions of a Short and its answer, from look to post";
+    rows.push(Row::alone(figure, &samples, "look to post", "", Target::Bound(LOOK_TO_POST))?);
     let notes = vec![
         "net-path: callgrind, two ranks in one process over adapters that move data in the call that posts it; what lies below \
          calls of libibverbs is not counted. The completion is there at the first look; the poll and the wait find one message."
+            .to_owned(),
+        "net-path: from look to post is the request and what both ranks do while their waits spin, from the look that finds a \
+         message on; whole polls between such looks are not on that way."
             .to_owned(),
     ];
     Ok(Findings { rows, samples, notes, ..Findings::default() })
