@@ -9,22 +9,29 @@ thread_local! {
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as inside a handler while it lives.
-struct ThreadInHandler(());
+/// Marks that a handler runs, also when it panics: in this place, or on this thread where there is
+/// none.
+pub(crate) struct InHandler<'a>(Option<&'a AtomicU8>);
 
-impl Drop for ThreadInHandler {
-    fn drop(&mut self) {
-        IN_HANDLER.with(|inside| inside.set(false));
+impl<'a> InHandler<'a> {
+    #[inline(always)]
+    fn begin(place: Option<&'a AtomicU8>) -> Self {
+        match place {
+            Some(place) => place.store(HANDLER, Ordering::Relaxed),
+            // `LocalKey::set` is not inlined.
+            None => IN_HANDLER.with(|inside| inside.set(true)),
+        }
+        Self(place)
     }
 }
 
-/// Marks that a handler runs, also when it panics.
-struct InHandler<'a>(&'a AtomicU8);
-
 impl Drop for InHandler<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        self.0.store(NO_HANDLER, Ordering::Relaxed);
+        match self.0 {
+            Some(place) => place.store(NO_HANDLER, Ordering::Relaxed),
+            None => IN_HANDLER.with(|inside| inside.set(false)),
+        }
     }
 }
 
@@ -153,16 +160,16 @@ impl CallState {
     }
 
     /// Runs a handler of the client.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn run_handler<M: Mode>(&self, handler: impl FnOnce()) {
-        if M::THREADED || self.in_handler.load(Ordering::Relaxed) == BY_THREAD {
-            // `LocalKey::set` is not inlined.
-            IN_HANDLER.with(|inside| inside.set(true));
-            let _inside = ThreadInHandler(());
-            return handler();
-        }
-        self.in_handler.store(HANDLER, Ordering::Relaxed);
-        let _inside = InHandler(&self.in_handler);
+        let _inside = self.enter_handler::<M>();
         handler();
+    }
+
+    /// A handler of the client runs until what this returns is dropped.
+    #[inline(always)]
+    pub(crate) fn enter_handler<M: Mode>(&self) -> InHandler<'_> {
+        let by_thread = M::THREADED || self.in_handler.load(Ordering::Relaxed) == BY_THREAD;
+        InHandler::begin((!by_thread).then_some(&self.in_handler))
     }
 }

@@ -163,7 +163,10 @@ impl RankContext {
                     self.shm().slot().took_messages(count);
                     return Ok(count);
                 }
-                polled => return self.after_poll(&receiver, polled),
+                polled => {
+                    let polled = polled.map(|polled| polled.map_err(|error| *error));
+                    return self.after_poll(&receiver, polled);
+                }
             }
         }
         Ok(0)

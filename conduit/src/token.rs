@@ -61,7 +61,7 @@ impl<'a> RawToken<'a> {
 
     /// One attempt to send a reply. Replies over the network wait inside it, and are lost where the
     /// network is closing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post<M: Mode>(&self, message: &AmMessage<'_>) -> bool {
         match self.reply {
             None => self.context.try_send::<M>(message),
@@ -146,6 +146,7 @@ impl<'a> RawToken<'a> {
 
     /// Sends a checked reply whose Long payload is in place; what finds no room waits for the end
     /// of the handler.
+    #[inline(always)]
     pub(crate) fn send<M: Mode>(&self, message: &AmMessage<'_>, flags: Flags) -> Outcome {
         let outcome = self.try_send::<M>(message, flags);
         if outcome == Outcome::NotSent {
@@ -171,7 +172,7 @@ impl<'a> RawToken<'a> {
     }
 
     /// As [`RawToken::send`], but keeps the right to reply when nothing was sent.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_send<M: Mode>(&self, message: &AmMessage<'_>, flags: Flags) -> Outcome {
         if self.post::<M>(message) {
             return Outcome::Sent;
@@ -183,6 +184,7 @@ impl<'a> RawToken<'a> {
         Outcome::Sent
     }
 
+    #[cold]
     fn defer(&self, message: &AmMessage<'_>) {
         self.deferred.set(Some(Deferred::of(message)));
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Access, Address, AsyncEvent, Caps, Completion, DeviceInfo, Error, PortInfo, PostError, QpSpec,
-    QpState, RcPeer, RecvWr, Retry, SendWr,
+    Access, Address, AsyncEvent, Caps, Completion, Data, DeviceInfo, Error, Operation, PortInfo,
+    PostError, QpSpec, QpState, RcPeer, RecvWr, Retry, SendWr,
 };
 
 /// A way to reach other hosts.
@@ -298,6 +298,21 @@ pub trait QueuePair: Send + Sync + Debug {
     /// # Errors
     /// [`PostError`]; nothing was done then.
     fn post_send(&self, send: &SendWr<'_>) -> Result<(), PostError>;
+
+    /// As [`QueuePair::post_send`], of a message that goes inline over a reliable connection.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    fn send_inline(
+        &self,
+        id: u64,
+        imm: u32,
+        bytes: &[u8],
+        signaled: bool,
+    ) -> Result<(), PostError> {
+        let (operation, data) = (Operation::Send { imm: Some(imm) }, Data::Inline(&[bytes]));
+        self.post_send(&SendWr { id, operation, data, signaled, to: None })
+    }
 
     /// As [`QueuePair::post_send`], from a queue pair of kind [`crate::QpType::XrcSend`] to a
     /// receive queue of the peer's domain. Operations on memory name it too: it says whose memory.

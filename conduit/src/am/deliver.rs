@@ -68,20 +68,21 @@ impl<M: Mode> ShmSink for ShmReceiver<'_, M> {
 pub(crate) struct NetReceiver<'a, M: Mode> {
     context: &'a RankContext,
     /// Why a message of the library could not be taken.
-    refused: Cell<Option<String>>,
+    refused: Cell<Option<Box<str>>>,
     /// A message of the library has come.
     internal: Cell<bool>,
     mode: PhantomData<M>,
 }
 
 impl<M: Mode> Sink for NetReceiver<'_, M> {
+    #[inline(always)]
     fn arrived(&self, message: Arrived<'_>) {
         // A handler may use the network.
         let _outside = Mark::outside();
         if message.class == MessageClass::Internal {
             self.on_internal_am(&message);
         } else if !self.context.is_closed() {
-            self.context.deliver::<M>(message);
+            self.context.deliver_here::<M>(message);
         }
     }
 }
@@ -111,7 +112,7 @@ impl<'a, M: Mode> NetReceiver<'a, M> {
             let Arrived { source, handler, args, .. } = message;
             let source = self.context.rank_of(*source);
             let text = format!("internal message {handler} from rank {source} with words {args:?}");
-            self.refused.set(Some(text));
+            self.refused.set(Some(text.into()));
         }
     }
 }
@@ -119,6 +120,12 @@ impl<'a, M: Mode> NetReceiver<'a, M> {
 impl RankContext {
     #[inline]
     fn deliver<M: Mode>(&self, message: Arrived<'_>) {
+        self.deliver_here::<M>(message);
+    }
+
+    /// As [`RankContext::deliver`], where what is known of the message is to be used.
+    #[inline(always)]
+    fn deliver_here<M: Mode>(&self, message: Arrived<'_>) {
         let Arrived { source, class, handler, args, payload, reply } = message;
         let Some(entry) = self.handlers.get(handler) else {
             self.no_handler(self.rank_of(source), handler)
@@ -232,7 +239,7 @@ impl RankContext {
     }
 
     /// A message must be what the handler was registered for.
-    #[inline]
+    #[inline(always)]
     fn check_promise(&self, entry: &Registered, class: MessageClass, source: usize, nargs: usize) {
         let fits = nargs == entry.nargs || entry.nargs == ANY_ARGS;
         if !fits || entry.role != Role::ReqRep && entry.role != role_of(class) {
@@ -273,12 +280,14 @@ const fn role_of(class: MessageClass) -> Role {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn run<M: Mode>(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>) {
-    token.context.calls.run_handler::<M>(|| call(token, args, payload));
+    // No closure: one that modes share is not inlined.
+    let _inside = token.context.calls.enter_handler::<M>();
+    call(token, args, payload);
 }
 
-#[inline]
+#[inline(always)]
 fn call(token: &RawToken<'_>, args: &[i32], payload: ArrivedPayload<'_>) {
     match (&token.entry.function, payload) {
         (Function::Foreign(function), payload) => run_foreign(function, token, payload, args),

@@ -129,6 +129,7 @@ impl RankContext {
 
     /// Replies to a message that came over the network. `false`: it is closing, and nobody waits
     /// for the reply.
+    #[inline(always)]
     pub(crate) fn try_reply(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
         if trace::on(Category::Messages) {
             return self.try_reply_traced(token, *message);

@@ -296,7 +296,7 @@ impl Transport {
     }
 
     /// Where a message of a target goes back to over the network.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reply(
         &self,
         token: &message::ReplyToken,

@@ -201,19 +201,25 @@ pub(super) fn inline(side: &mut Side<'_>) -> Done {
         let most = end.qp.max_inline() as usize;
         let theirs = side.swap(&[most as u64])?.first().copied().unwrap_or(0);
         let target = rig.buffer(most.max(usize::try_from(theirs)?) + 64)?;
-        for size in [most.min(1), most / 2, most] {
+        let at_once = Some(0x0102_0304);
+        let parts = [most.min(1), most / 2, most].map(|size| (size, None));
+        for (size, imm) in parts.into_iter().chain([(most / 2, at_once), (most, at_once)]) {
             end.receive(1, &target, 0, target.len())?;
             side.sync()?;
             let mut bytes = pattern(size as u64, size);
             let (head, tail) = bytes.split_at(size / 3);
-            end.post(2, SEND, Data::Inline(&[head, tail]))?;
+            match imm {
+                None => end.post(2, SEND, Data::Inline(&[head, tail]))?,
+                Some(imm) => end.qp.send_inline(2, imm, &bytes, true)?,
+            }
             // Taken during the post: what happens to the bytes later is of no concern.
             bytes.fill(0);
             drop(bytes);
             let sent = one(&end.sent)?;
             ensure!(sent.status == Status::Success, "{size} bytes inline: {sent:?}");
             let got = one(&end.got)?;
-            ensure!(got.status == Status::Success, "{size} bytes inline: {got:?}");
+            let right = got.status == Status::Success && got.imm == imm;
+            ensure!(right, "{size} bytes inline: {got:?}");
             let got = target.get(0, got.len as usize);
             ensure!(got == pattern(got.len() as u64, got.len()), "other bytes came");
             side.sync()?;
@@ -225,6 +231,8 @@ pub(super) fn inline(side: &mut Side<'_>) -> Done {
             "{} bytes of at most {most} inline: {refused:?}",
             most + 1
         );
+        let at_once = end.qp.send_inline(3, 0, &long, true);
+        ensure!(at_once == refused, "{} bytes at once: {at_once:?}, not {refused:?}", most + 1);
         side.sync()?;
     }
     Ok(())

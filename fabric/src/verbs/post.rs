@@ -21,7 +21,7 @@ const FRAGMENTS: usize = MAX_SGE as usize;
 const INLINE: usize = MAX_INLINE as usize;
 
 /// What became of a request of a queue pair.
-#[inline]
+#[inline(always)]
 fn taken(qp: &VerbsQp, result: c_int) -> Result<(), PostError> {
     if result == 0 && qp.known_state() == QpState::Error {
         qp.flush();
@@ -74,6 +74,42 @@ pub(super) fn post_send(
         return Err(AWAITS_DATA);
     }
     submit(qp, send, queue, (&raw mut part, 1), flags)
+}
+
+/// As [`post_send`], of a message that goes inline over a reliable connection.
+#[inline(always)]
+pub(super) fn send_inline(
+    qp: &VerbsQp,
+    id: u64,
+    imm: u32,
+    bytes: &[u8],
+    signaled: bool,
+) -> Result<(), PostError> {
+    let straight = qp.known_state() == QpState::Rts
+        && qp.qp_type == QpType::Rc
+        && bytes.len() <= qp.inline as usize;
+    if !straight {
+        let (operation, data) = (Operation::Send { imm: Some(imm) }, Data::Inline(&[bytes]));
+        return post_send(qp, &SendWr { id, operation, data, signaled, to: None }, None);
+    }
+    let mut part = inline_sge(bytes);
+    let mut wr = ffi::SendWr {
+        wr_id: id,
+        next: ptr::null_mut(),
+        sg_list: &raw mut part,
+        num_sge: 1,
+        opcode: ffi::WR_SEND_WITH_IMM,
+        send_flags: ffi::SEND_INLINE | if signaled { ffi::SEND_SIGNALED } else { 0 },
+        imm_data: imm.to_be(),
+        wr: ffi::WrTarget { atomic: ffi::WrAtomic::ZERO },
+        remote_srqn: 0,
+        rest: [0; 6],
+    };
+    let mut bad = ptr::null_mut();
+    // SAFETY: a living queue pair and one request of one written entry, which is copied during the
+    // call.
+    let result = unsafe { (qp.post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
+    taken(qp, result)
 }
 
 const AWAITS_DATA: PostError = PostError::Invalid("reads and atomics need registered memory");

@@ -337,6 +337,16 @@ impl QueuePair for VerbsQp {
         post::post_send(self, send, None)
     }
 
+    fn send_inline(
+        &self,
+        id: u64,
+        imm: u32,
+        bytes: &[u8],
+        signaled: bool,
+    ) -> Result<(), PostError> {
+        post::send_inline(self, id, imm, bytes, signaled)
+    }
+
     fn post_send_to(&self, send: &SendWr<'_>, queue: u32) -> Result<(), PostError> {
         post::post_send(self, send, Some(queue))
     }

@@ -139,6 +139,25 @@ impl VerbsCq {
         Ok(count)
     }
 
+    /// As [`VerbsCq::take`], of one.
+    #[inline(always)]
+    fn take_one(&self, room: &mut Completion) -> Result<usize, Error> {
+        let mut seen = ffi::Wc::ZERO;
+        // SAFETY: a living queue and room for one completion.
+        let got = unsafe { (self.poll_cq)(self.cq.as_ptr(), 1, &raw mut seen) };
+        match got {
+            0 => Ok(0),
+            1 => {
+                *room = convert::completion(&seen);
+                if room.status != Status::Success {
+                    self.cq.domain.failed(room.qpn, Some(self.cq.as_ptr().addr()));
+                }
+                Ok(1)
+            }
+            _ => Err(self.broken(got)),
+        }
+    }
+
     /// As [`CompletionQueue::poll`], a batch at a time.
     #[inline(never)]
     fn take_batches(&self, into: &mut [Completion]) -> Result<usize, Error> {
@@ -178,10 +197,10 @@ impl CompletionQueue for VerbsCq {
 
     fn poll(&self, into: &mut [Completion]) -> Result<usize, Error> {
         // A poll of a queue that is mostly empty clears no room for a batch.
-        if into.len() == 1 {
-            return self.take::<1>(into);
+        match into {
+            [one] => self.take_one(one),
+            _ => self.take_batches(into),
         }
-        self.take_batches(into)
     }
 
     fn arm(&self) -> Result<(), Error> {

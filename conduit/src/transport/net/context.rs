@@ -16,7 +16,7 @@ use super::fence::Fences;
 use super::members::Members;
 use super::memory::buffers::MessageBuffers;
 use super::memory::cache::Cache;
-use super::memory::pool::DeferredMessages;
+use super::memory::lists::DeferredMessages;
 use super::memory::registrar::Devices;
 use super::peer::{Peer, PeerTable, Phase};
 use super::pending_ops::{Lone, PendingOps};
@@ -113,17 +113,20 @@ impl NetContext {
     }
 
     /// A peer that may be sent to; one that is not connected is asked for.
-    #[inline]
+    #[inline(always)]
     pub(super) fn connected(&self, rank: Rank) -> Option<&Peer> {
         let peer = self.peers.get(rank).filter(|peer| peer.is_open());
         match peer {
             Some(peer) => peer.use_it(),
-            None => {
-                trace::lacks(Cause::Connection);
-                self.connect_queue.need(rank);
-            }
+            None => self.ask_for(rank),
         }
         peer
+    }
+
+    #[cold]
+    fn ask_for(&self, rank: Rank) {
+        trace::lacks(Cause::Connection);
+        self.connect_queue.need(rank);
     }
 
     /// A message of a peer came before the last packet of the handshake: it is connected.

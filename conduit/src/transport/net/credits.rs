@@ -337,6 +337,12 @@ impl Account {
         self.outbox.take()
     }
 
+    /// Whether nothing waits for the next message to the peer. Another thread may add to it at once.
+    #[inline]
+    pub(crate) fn carries_nothing(&self) -> bool {
+        self.outbox.word.load(Ordering::Relaxed) == 0
+    }
+
     pub(crate) fn uncarry(&self, carried: Carried) {
         self.outbox.put_back(carried);
     }

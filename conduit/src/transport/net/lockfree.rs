@@ -41,8 +41,17 @@ impl<T> AppendTable<T> {
     }
 
     /// An element that was pushed; `None` for any other index.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, index: u32) -> Option<&T> {
+        if index < FIRST {
+            return self.chunks[0].get()?.get(index as usize)?.get();
+        }
+        self.get_beyond(index)
+    }
+
+    /// As [`AppendTable::get`], of one that is in no first chunk.
+    #[inline(never)]
+    fn get_beyond(&self, index: u32) -> Option<&T> {
         let (chunk, at) = place(index.min(u32::MAX - FIRST));
         self.chunks.get(chunk)?.get()?.get(at)?.get()
     }

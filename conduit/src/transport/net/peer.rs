@@ -96,6 +96,12 @@ impl Connection {
             || self.requests.as_ref().is_some_and(|send_qp| send_qp.recv_qp == qpn)
     }
 
+    /// Whether it has a receive queue of its own, and credits that do not move.
+    #[inline]
+    pub(super) const fn is_plain(&self) -> bool {
+        self.requests.is_none() && matches!(self.flow, Flow::Fixed)
+    }
+
     /// Both queue pairs, or the only one.
     pub(super) fn send_qps(&self) -> impl Iterator<Item = &SendQp> {
         std::iter::once(&self.main).chain(&self.requests)
@@ -184,11 +190,14 @@ impl Peer {
 
     /// The connection whose messages come through a queue pair of a rail. Devices number their
     /// queue pairs independently.
-    #[inline]
+    #[inline(always)]
     pub(super) fn connection_of(&self, rail: usize, qpn: u32) -> Option<usize> {
         let is_it =
             |connection: &Connection| connection.rail == rail && connection.receives_on(qpn);
-        self.connections.iter().position(is_it)
+        match &self.connections[..] {
+            [only] => is_it(only).then_some(0),
+            connections => connections.iter().position(is_it),
+        }
     }
 
     /// All queue pairs, in the order that both ends keep, each with its connection.
@@ -244,7 +253,7 @@ impl PeerTable {
 
     /// A rank's entry, whatever its phase; `None` when it has no queue pairs or is no rank of the
     /// job.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, rank: Rank) -> Option<&Peer> {
         let at = self.index.get(rank.0 as usize)?.load(Ordering::Acquire).checked_sub(1)?;
         self.made.get(at)

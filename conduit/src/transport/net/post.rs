@@ -37,6 +37,7 @@ pub(super) struct Via<'a> {
 }
 
 /// Slots of a queue pair and of its completion queue, until they are used.
+#[derive(Clone, Copy)]
 pub(super) struct Slots<'a> {
     pub(super) rail: &'a Rail,
     pub(super) send_qp: &'a SendQp,
@@ -168,8 +169,44 @@ impl NetContext {
         }
     }
 
+    /// Posts a Short that goes inline, on the main queue pair of a connection (by its rank and index).
+    #[inline(always)]
+    pub(super) fn post_short(
+        &self,
+        slots: Slots<'_>,
+        (peer, connection): (Rank, usize),
+        imm: u32,
+        bytes: &[u8],
+    ) -> Result<Sent, Box<Error>> {
+        let kind = OpKind::Message;
+        let op =
+            PendingOp { kind, peer, connection, for_requests: false, buffer: None, has_end: false };
+        trace::posts(&Data::Inline(&[]));
+        let id = op.number(slots.signal());
+        match slots.send_qp.qp.send_inline(id, imm, bytes, slots.signaled) {
+            Ok(()) => {
+                slots.posted();
+                Ok(Sent::Yes)
+            }
+            Err(error) => self.not_posted_short(slots, peer, id, error),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn not_posted_short(
+        &self,
+        slots: Slots<'_>,
+        peer: Rank,
+        id: u64,
+        error: PostError,
+    ) -> Result<Sent, Box<Error>> {
+        self.not_posted(&slots, (OpKind::Message, peer), id, error).map_err(Box::new)
+    }
+
     // Not by a reference to all of the operation, which would have to be in memory for it.
     #[cold]
+    #[inline(never)]
     fn not_posted(
         &self,
         slots: &Slots<'_>,

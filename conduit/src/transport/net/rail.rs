@@ -13,7 +13,7 @@ use super::am::header::BUFFER_LEN;
 use super::credits::{Permits, Supply};
 use super::error::Error;
 use super::flow::bank::Bank;
-use super::memory::pool::FreeList;
+use super::memory::lists::{FreeList, WaitingBuffer};
 use super::plan::RailPlan;
 use super::settings::sizes::Sizes;
 use super::signal::{MOST_UNSIGNALED, SELDOM, Unsignaled};
@@ -135,6 +135,8 @@ pub(super) struct Rail {
     pub(super) shared: Option<Shared>,
     /// Buffers to put in the place of one that a handler works on.
     pub(super) spares: FreeList,
+    /// A receive buffer that is posted when nobody waits (`recv_buffers.rs`).
+    pub(super) waiting: WaitingBuffer,
     /// The last poll found messages: the next one asks for a batch.
     pub(super) is_busy: AtomicBool,
     /// Polling an empty completion queue needs no system call.
@@ -197,6 +199,7 @@ impl Rail {
             unlooked: AtomicU32::new(0),
             shared,
             spares: FreeList::default(),
+            waiting: WaitingBuffer::default(),
             is_busy: AtomicBool::new(false),
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),

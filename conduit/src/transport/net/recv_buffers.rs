@@ -4,6 +4,11 @@
 //! connection adds what can be in flight on it, up to the sizes that were agreed on
 //! (`settings/sizes.rs`): receive buffers of its own, or buffers for the queues that all peers
 //! share. Buffers for replies are posted when so many requests are under way for the first time.
+//!
+//! The buffer of a Short waits to be posted while somebody waits for the Short, or for its answer. On
+//! each rail one waits at most, and each receive queue of a connection has one more than credits
+//! promise (`Sizes::waiting`), so that no message lacks one. The look that finds
+//! nothing posts it, and so does the next message whose buffer is to wait.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -20,6 +25,7 @@ use super::error::Error;
 use super::memory::buffers::RESERVED_BUFFERS;
 use super::memory::pool::Buffer;
 use super::peer::{Connection, SendQp};
+use super::rail::Rail;
 use super::settings::sizes::FIRST_REPLIES;
 
 /// Number of a receive that names no memory: no index of a buffer.
@@ -183,6 +189,60 @@ impl NetContext {
                 }
                 posted
             }
+        }
+    }
+
+    /// Posts a buffer later to the receive queue of a connection, by its rank and index.
+    #[inline(always)]
+    pub(super) fn post_later(
+        &self,
+        (rank, index, rail): (Rank, usize, usize),
+        buffer: Buffer,
+    ) -> Result<(), Error> {
+        let place = [rank.0, u32::try_from(index).unwrap_or(u32::MAX)];
+        match self.rails[rail].waiting.put(&self.buffers.pool, buffer, place) {
+            None => Ok(()),
+            Some(before) => self.post_waited(before),
+        }
+    }
+
+    /// Posts the buffer of a rail that waits, if one does.
+    #[inline(always)]
+    pub(super) fn post_waiting(&self, rail: &Rail) -> Result<(), Error> {
+        if rail.waiting.is_empty() { Ok(()) } else { self.post_taken(rail) }
+    }
+
+    #[inline(never)]
+    fn post_taken(&self, rail: &Rail) -> Result<(), Error> {
+        let taken = rail.waiting.take(&self.buffers.pool);
+        taken.map_or(Ok(()), |taken| self.post_waited(taken))
+    }
+
+    #[inline(never)]
+    fn post_waited(&self, (buffer, [rank, index]): (Buffer, [u32; 2])) -> Result<(), Error> {
+        let rank = Rank(rank);
+        let peer = self.peers.get(rank);
+        // There is one: the buffer's message has come through it.
+        let Some(connection) = peer.and_then(|peer| peer.connections.get(index as usize)) else {
+            return Ok(());
+        };
+        let (rail, post) =
+            (connection.rail, |receive: &RecvWr| connection.main.qp.post_receive(receive));
+        let posted = self.post_receive(buffer, rail, post);
+        posted.or_else(|error| self.not_reposted((rank, rail), error))
+    }
+
+    #[cold]
+    pub(super) fn not_reposted(
+        &self,
+        (rank, rail): (Rank, usize),
+        error: PostError,
+    ) -> Result<(), Error> {
+        match error {
+            // The connection is gone; what failed on it says so.
+            PostError::State(_) => Ok(()),
+            _ if self.failure.is_ignored() => Ok(()),
+            error => Err(self.rails[rail].post_error("a receive buffer", rank, error)),
         }
     }
 

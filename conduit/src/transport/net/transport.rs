@@ -73,12 +73,14 @@ pub(crate) struct Mark(bool);
 
 impl Mark {
     /// The thread leaves the network for a while: an exit may use it.
+    #[inline(always)]
     pub(crate) fn outside() -> Self {
         Self(INSIDE.with(|mark| mark.replace(false)))
     }
 }
 
 impl Drop for Mark {
+    #[inline(always)]
     fn drop(&mut self) {
         INSIDE.with(|mark| mark.set(self.0));
     }
@@ -427,6 +429,7 @@ impl NetTransport {
 
     /// Replies to the message of a token, inside the sink's call; waits for completions of sends,
     /// runs no handlers. `false`: the network is closing, and nobody waits for the reply.
+    #[inline(never)]
     pub(crate) fn reply(
         &self,
         token: &ReplyToken,
@@ -479,8 +482,11 @@ impl NetTransport {
 
     /// As [`NetTransport::poll`] for arrived messages alone, in a wait between two polls, where
     /// [`NetTransport::only_receives`].
-    #[inline]
-    pub(crate) fn poll_recv<M: Mode, S: Sink>(&self, sink: &S) -> Option<Result<usize, Error>> {
+    #[inline(always)]
+    pub(crate) fn poll_recv<M: Mode, S: Sink>(
+        &self,
+        sink: &S,
+    ) -> Option<Result<usize, Box<Error>>> {
         self.enter(|context| Receiver(context).poll_recv(sink, M::THREADED))
     }
 
@@ -568,10 +574,6 @@ impl Drop for NetTransport {
 
 /// Whether a call into the network has sent something.
 #[inline]
-fn sent(called: Option<Result<Sent, Error>>) -> Result<bool, Box<Error>> {
-    match called {
-        None => Ok(false),
-        Some(Ok(sent)) => Ok(sent == Sent::Yes),
-        Some(Err(error)) => Err(Box::new(error)),
-    }
+fn sent(called: Option<Result<Sent, Box<Error>>>) -> Result<bool, Box<Error>> {
+    called.map_or(Ok(false), |called| called.map(|sent| sent == Sent::Yes))
 }

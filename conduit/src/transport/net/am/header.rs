@@ -253,6 +253,41 @@ pub(crate) fn split_prefix(bytes: &[u8]) -> Option<(u32, u32, &[u8])> {
     Some((u32::from_ne_bytes(*imm), u32::from_ne_bytes(*number), rest))
 }
 
+/// Arguments of a Short that carries nothing else, by the immediate data and length of its message;
+/// `None` for any other message.
+#[inline(always)]
+pub(crate) const fn plain_short(imm: u32, len: u32) -> Option<usize> {
+    // The category, which is 0, and the number of arguments.
+    let count = (imm >> 8 & 0x7f) / 4;
+    let short = imm >> 8 & 3 == 0 && count as usize <= MAX_ARGS;
+    let words = if count == 0 { 1 } else { count };
+    if short && len == 4 * words { Some(count as usize) } else { None }
+}
+
+/// Immediate data of such a message, of at most 16 arguments.
+#[expect(clippy::cast_possible_truncation, reason = "at most 16 arguments")]
+#[inline(always)]
+pub(crate) const fn plain_imm(source: u16, handler: u8, reply: bool, nargs: usize) -> u32 {
+    handler as u32 | (nargs as u32) << 10 | (reply as u32) << 15 | (source as u32) << 16
+}
+
+/// Writes the arguments of such a message; its bytes.
+#[inline(always)]
+pub(crate) fn write_args<'b>(room: &'b mut [u8; 4 * MAX_ARGS], args: &[i32]) -> &'b [u8] {
+    for (word, arg) in room.as_chunks_mut().0.iter_mut().zip(args) {
+        *word = arg.to_ne_bytes();
+    }
+    &room[..4 * args.len().clamp(1, MAX_ARGS)]
+}
+
+/// Reads the arguments of such a message.
+#[inline]
+pub(crate) fn read_args(bytes: &[u8], args: &mut [i32]) {
+    for (arg, word) in args.iter_mut().zip(bytes.as_chunks().0) {
+        *arg = i32::from_ne_bytes(*word);
+    }
+}
+
 pub(crate) const fn is_reply(imm: u32) -> bool {
     imm >> 15 & 1 == 1
 }
@@ -369,6 +404,31 @@ mod tests {
             assert_eq!((decoded.head.carried, decoded.args()), (ONE, &args[..]));
         }
         assert_eq!(ONE, Carried::with_places(0, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn a_plain_short_is_read_alike(imm: u32, bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let plain = plain_short(imm, u32::try_from(bytes.len()).unwrap());
+            let decoded = decode(imm, &bytes).ok();
+            let is_plain = |it: &Decoded| it.head.shape == Shape::Short && it.head.carried.0 == 0;
+            let decoded = decoded.filter(is_plain);
+            prop_assert_eq!(plain, decoded.as_ref().map(|it| it.args().len()));
+            let mut args = vec![0; plain.unwrap_or(0)];
+            read_args(&bytes, &mut args);
+            prop_assert_eq!(&args[..], decoded.as_ref().map_or(&[][..], Decoded::args));
+        }
+
+        #[test]
+        fn plain_shorts_of_all_lengths(handler: u8, reply: bool, args in proptest::collection::vec(any::<i32>(), 0..=MAX_ARGS)) {
+            let head = Head { source: 3, handler, reply, carried: Carried(0), shape: Shape::Short };
+            let (imm, bytes) = message(&head, &args);
+            let plain = plain_short(imm, u32::try_from(bytes.len()).unwrap());
+            prop_assert_eq!(plain, Some(args.len()));
+            prop_assert_eq!(plain_imm(3, handler, reply, args.len()), imm);
+            let mut room = [0; 4 * MAX_ARGS];
+            prop_assert_eq!(write_args(&mut room, &args), &bytes[..]);
+        }
     }
 
     #[test]

@@ -3,12 +3,15 @@
 //! A request's buffer is replaced before its handler runs, so that a slow handler holds up no
 //! sender; the buffer is the spare for the next one afterwards. Without a spare the message is
 //! copied, and its buffer goes back at once.
+//!
+//! The buffer of a Short of the client waits to be posted until a look finds nothing
+//! (`recv_buffers.rs`), so that nobody waits meanwhile (`short.rs`).
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use bootstrap::Rank;
-use fabric::{Completion, Opcode, PostError, Status};
+use fabric::{Completion, Opcode, Status};
 
 use super::acks::AcksOfBatch;
 use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, Head, SOURCES, Shape};
@@ -20,7 +23,8 @@ use crate::transport::net::completions::status_text;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
 use crate::transport::net::flow::of_connection::Flow;
-use crate::transport::net::memory::pool::{Buffer, RecvInfo, bytes_of};
+use crate::transport::net::memory::lists::RecvInfo;
+use crate::transport::net::memory::pool::{Buffer, bytes_of};
 use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::rail::Rail;
 
@@ -44,7 +48,7 @@ pub(super) struct RecvQp<'a> {
     /// Place of the connection among those of the peer.
     pub(super) index: usize,
     pub(super) connection: &'a Connection,
-    qpn: u32,
+    pub(super) qpn: u32,
 }
 
 impl RecvQp<'_> {
@@ -72,7 +76,7 @@ impl<'a> Receiver<'a> {
             count += self.deliver_deferred(sink)?;
         }
         if what != Poll::SendsOnly {
-            count += self.receive(sink, what, locked)?;
+            count += self.receive(sink, what, locked).map_err(|error| *error)?;
         }
         if what != Poll::All || count == 0 || self.is_short() {
             count += self.0.reap()?;
@@ -84,12 +88,12 @@ impl<'a> Receiver<'a> {
     }
 
     /// What a wait may do between two polls: take messages alone. Returns how many came.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn poll_recv<S: Sink + ?Sized>(
         self,
         sink: &S,
         locked: bool,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, Box<Error>> {
         self.receive(sink, Poll::All, locked)
     }
 
@@ -122,13 +126,22 @@ impl<'a> Receiver<'a> {
         Ok(count)
     }
 
-    #[inline(always)]
-    fn receive<S: Sink + ?Sized>(self, sink: &S, what: Poll, locked: bool) -> Result<usize, Error> {
+    // An error in a box, as there is no room for it in registers.
+    #[inline(never)]
+    fn receive<S: Sink + ?Sized>(
+        self,
+        sink: &S,
+        what: Poll,
+        locked: bool,
+    ) -> Result<usize, Box<Error>> {
         let all = what == Poll::All;
         let locked = |rail: usize| all && (locked || self.0.rails[rail].receiving.is_shared());
         let is_taken = |rail: &Rail| rail.is_taken.load(Ordering::Relaxed) && what == Poll::All;
         if let [rail] = &self.0.rails[..] {
-            return if is_taken(rail) { Ok(0) } else { self.receive_on(0, sink, what, locked(0)) };
+            if is_taken(rail) {
+                return Ok(0);
+            }
+            return self.receive_on(0, sink, what, locked(0)).map_err(Box::new);
         }
         let (rails, first) =
             (self.0.rails.len(), self.0.receive.next_rail.fetch_add(1, Ordering::Relaxed) as usize);
@@ -137,12 +150,24 @@ impl<'a> Receiver<'a> {
             if is_taken(&self.0.rails[rail]) {
                 continue;
             }
-            let count = self.receive_on(rail, sink, what, locked(rail))?;
+            let count = self.receive_apart(rail, sink, what, locked(rail))?;
             if count > 0 {
                 return Ok(count);
             }
         }
         Ok(0)
+    }
+
+    /// As [`Receiver::receive_on`], out of the way of who has one rail.
+    #[inline(never)]
+    fn receive_apart<S: Sink + ?Sized>(
+        self,
+        at: usize,
+        sink: &S,
+        what: Poll,
+        locked: bool,
+    ) -> Result<usize, Error> {
+        self.receive_on(at, sink, what, locked)
     }
 
     /// Takes messages from one rail: one where the last poll found none, else a batch.
@@ -160,11 +185,13 @@ impl<'a> Receiver<'a> {
         }
         let mut one = [Completion::EMPTY];
         if self.poll_cq(rail, &mut one, locked)? == 0 {
-            return Ok(0);
+            return self.0.post_waiting(rail).map(|()| 0);
         }
         rail.is_busy.store(true, Ordering::Relaxed);
         let mut acks = AcksOfBatch::NONE;
-        self.received(at, &one[0], sink, what, &mut acks)?;
+        if !self.took_short(at, &one[0], sink, what, &mut acks)? {
+            self.received(at, &one[0], sink, what, &mut acks)?;
+        }
         acks.send(self.0)?;
         Ok(1)
     }
@@ -185,6 +212,7 @@ impl<'a> Receiver<'a> {
         let batch = &batch[..count];
         if batch.is_empty() {
             rail.is_busy.store(false, Ordering::Relaxed);
+            return self.0.post_waiting(rail).map(|()| 0);
         }
         let internal = |completion: &&Completion| {
             completion.imm.is_some_and(|imm| header::handler_of(imm) < FIRST_CLIENT_HANDLER)
@@ -194,7 +222,9 @@ impl<'a> Receiver<'a> {
             self.received(at, completion, sink, what, &mut acks)?;
         }
         for completion in batch.iter().filter(|completion| !internal(completion)) {
-            self.received(at, completion, sink, what, &mut acks)?;
+            if !self.took_short(at, completion, sink, what, &mut acks)? {
+                self.received(at, completion, sink, what, &mut acks)?;
+            }
         }
         acks.send(self.0)?;
         Ok(count)
@@ -252,7 +282,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// The buffer that a completion was posted with.
-    #[inline]
+    #[inline(always)]
     pub(super) fn used_up(self, completion: &Completion) -> Option<Buffer> {
         let index = u32::try_from(completion.id).ok()?;
         self.0.buffers.pool.reclaim(index)
@@ -395,19 +425,26 @@ impl<'a> Receiver<'a> {
     /// Books the credits of our own that a message returns; whether it returns any.
     #[inline(always)]
     fn returned(self, from: RecvQp<'a>, head: &Head) -> Result<bool, Error> {
-        let RecvQp { peer, connection, .. } = from;
         let own = head.reply && head.handler >= FIRST_CLIENT_HANDLER;
         let count = u32::from(own) + head.carried.returned();
         if count == 0 {
             return Ok(false);
         }
+        self.book_count(from, count)?;
+        Ok(true)
+    }
+
+    /// Books so many credits of our own.
+    #[inline(always)]
+    pub(super) fn book_count(self, from: RecvQp<'a>, count: u32) -> Result<(), Error> {
+        let RecvQp { peer, connection, .. } = from;
         let booked = connection.account.returned(count);
         booked.map_err(|wrong| self.malformed(peer.rank, wrong.to_string()))?;
         self.0.credits.give(count);
         if let Some(room) = self.0.rails[connection.rail].reply_room() {
             room.give(count);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// A message whose buffer is wanted while its handler runs.
@@ -484,20 +521,7 @@ impl<'a> Receiver<'a> {
                 .0
                 .post_receive(buffer, rail, |receive| connection.main.qp.post_receive(receive)),
         };
-        posted.or_else(|error| self.not_reposted(from, error))
-    }
-
-    #[cold]
-    pub(super) fn not_reposted(self, from: RecvQp<'a>, error: PostError) -> Result<(), Error> {
-        match error {
-            // The connection is gone; what failed on it says so.
-            PostError::State(_) => Ok(()),
-            _ if self.0.failure.is_ignored() => Ok(()),
-            error => {
-                let rail = &self.0.rails[from.connection.rail];
-                Err(rail.post_error("a receive buffer", from.peer.rank, error))
-            }
-        }
+        posted.or_else(|error| self.0.not_reposted((from.peer.rank, rail), error))
     }
 }
 

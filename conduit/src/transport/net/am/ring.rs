@@ -18,7 +18,8 @@ use crate::transport::net::credits::Carried;
 use crate::transport::net::error::Error;
 use crate::transport::net::flow::ring::{Rings, Taken};
 use crate::transport::net::flow::volume::Place;
-use crate::transport::net::memory::pool::{Buffer, RecvInfo};
+use crate::transport::net::memory::lists::RecvInfo;
+use crate::transport::net::memory::pool::Buffer;
 use crate::transport::net::pending_ops::{OnComplete, PendingOp};
 use crate::transport::net::post::{Reserve, Sent, Slots, Via};
 use crate::transport::net::rail::{RESERVED_CQ_SLOTS, Shared};
@@ -186,7 +187,8 @@ impl<'a> Receiver<'a> {
             return self.note(from, shared, info);
         }
         let posted = self.0.post_empty(&*shared.requests);
-        posted.or_else(|error| self.not_reposted(from, error))?;
+        posted
+            .or_else(|error| self.0.not_reposted((from.peer.rank, from.connection.rail), error))?;
         self.deliver_written(from, info, sink, acks)
     }
 

@@ -4,12 +4,11 @@
 
 use std::sync::Arc;
 
-use bootstrap::Rank;
 use fabric::{Data, Operation, Sge};
 
 use super::draft::Draft;
 use super::header::{self, BUFFER, Encoded, Head, PAYLOAD_AT, PREFIX, Shape};
-use crate::trace::{self, Cause, Counter};
+use crate::trace::{self, Cause};
 use crate::transport::limits::max_long_alloc;
 use crate::transport::message::{AmMessage, AmPayload, MessageClass, ReplyToken, ZeroCopy};
 use crate::transport::neighbours::remote_rank;
@@ -40,17 +39,51 @@ pub(crate) struct Sender<'a>(pub(crate) &'a NetContext);
 impl<'a> Sender<'a> {
     /// One attempt to send a message that is no reply, to a peer that may be unconnected.
     #[inline(always)]
-    pub(crate) fn try_message(self, message: &AmMessage<'_>) -> Result<Sent, Error> {
+    pub(crate) fn try_message(self, message: &AmMessage<'_>) -> Result<Sent, Box<Error>> {
         let to = remote_rank(message.target);
         let Some(peer) = to.and_then(|to| self.0.connected(to)) else { return Ok(Sent::Full) };
+        if let (MessageClass::Request, AmPayload::None, [connection]) =
+            (message.class, message.payload, &peer.connections[..])
+        {
+            let via = Via { peer, index: 0, connection };
+            if let Some(sent) = self.short_request(via, message.handler, message.args) {
+                return sent;
+            }
+        }
         self.to_peer(peer, None, message.class, message)
     }
 
     /// A reply to the message of a token. Waits for completions of sends.
     #[inline(always)]
-    pub(crate) fn reply(self, token: &ReplyToken, message: &AmMessage<'_>) -> Result<Sent, Error> {
+    pub(crate) fn reply(
+        self,
+        token: &ReplyToken,
+        message: &AmMessage<'_>,
+    ) -> Result<Sent, Box<Error>> {
         let Some(peer) = self.0.peers.get(token.source) else { return Ok(Sent::Full) };
-        let connection = Some(token.connection);
+        if let (AmPayload::None, Some(connection)) =
+            (message.payload, peer.connections.get(token.connection))
+            && connection.is_plain()
+            && peer.is_open()
+        {
+            let via = Via { peer, index: token.connection, connection };
+            match self.plain_short(via, MessageClass::Reply, message.handler, message.args) {
+                None | Some(Ok(Sent::Full)) => {}
+                Some(sent) => return sent,
+            }
+        }
+        self.reply_in_turn(peer, token.connection, message)
+    }
+
+    /// As [`Sender::reply`], waiting for what is missing.
+    #[inline(never)]
+    fn reply_in_turn(
+        self,
+        peer: &'a Peer,
+        connection: usize,
+        message: &AmMessage<'_>,
+    ) -> Result<Sent, Box<Error>> {
+        let connection = Some(connection);
         loop {
             // Where the handshake is not complete yet, it is asked for.
             if (peer.is_open() || self.0.connected(peer.rank).is_some())
@@ -83,19 +116,21 @@ impl<'a> Sender<'a> {
     }
 
     /// One attempt to send a message; on the connection that is given, or on any.
-    #[inline(always)]
+    #[inline(never)]
     fn to_peer(
         self,
         peer: &'a Peer,
         connection: Option<usize>,
         class: MessageClass,
         message: &AmMessage<'_>,
-    ) -> Result<Sent, Error> {
-        if matches!(message.payload, AmPayload::None) {
+    ) -> Result<Sent, Box<Error>> {
+        let sent = if matches!(message.payload, AmPayload::None) {
             let draft = Draft::new(class, message.handler, message.args, Shape::Short);
-            return self.on_connections(peer, connection, class, |via| self.short(via, &draft));
-        }
-        self.on_connections(peer, connection, class, |via| self.loaded(via, class, message))
+            self.on_connections(peer, connection, class, |via| self.short(via, &draft))
+        } else {
+            self.on_connections(peer, connection, class, |via| self.loaded(via, class, message))
+        };
+        sent.map_err(Box::new)
     }
 
     /// Sends on the connection that is given, or on the first that has what is needed.
@@ -128,57 +163,6 @@ impl<'a> Sender<'a> {
             }
         }
         Ok(Sent::Full)
-    }
-
-    /// Takes what a message of a class needs from its peer.
-    #[inline]
-    fn take_credits(self, (rank, connection): (Rank, &Connection), class: MessageClass) -> bool {
-        match class {
-            MessageClass::Reply => true,
-            MessageClass::Internal => connection.internal.take(0),
-            MessageClass::Request => {
-                if !self.0.credits.take(0) {
-                    trace::lacks(Cause::Credit);
-                    return false;
-                }
-                // Whoever has the buffers for replies can have more of them.
-                let more = || self.0.add_replies(rank, connection);
-                let room = self.0.rails[connection.rail].reply_room();
-                if room.is_some_and(|room| !room.take(0) && !more()) {
-                    trace::lacks(Cause::ReplyRoom);
-                    self.0.credits.give(1);
-                    return false;
-                }
-                if connection.account.take() || room.is_none() && more() {
-                    trace::count(Counter::Credit, 0);
-                    return true;
-                }
-                trace::lacks(Cause::Credit);
-                if let Flow::Moving(borrowed) = &connection.flow {
-                    borrowed.demand.stalled(&connection.account);
-                }
-                self.0.credits.give(1);
-                if let Some(room) = room {
-                    room.give(1);
-                }
-                false
-            }
-        }
-    }
-
-    /// Of a message that was not sent.
-    pub(crate) fn give_credits_back(self, connection: &Connection, class: MessageClass) {
-        match class {
-            MessageClass::Reply => {}
-            MessageClass::Internal => connection.internal.give(1),
-            MessageClass::Request => {
-                self.0.untake(connection);
-                self.0.credits.give(1);
-                if let Some(room) = self.0.rails[connection.rail].reply_room() {
-                    room.give(1);
-                }
-            }
-        }
     }
 
     #[inline(always)]
@@ -287,16 +271,23 @@ impl<'a> Sender<'a> {
     ) -> Option<Slots<'a>> {
         let connection = via.connection;
         let split = connection.requests.is_some() && class == MessageClass::Request;
-        let reserve = Reserve {
-            queue_pair: if is_urgent(class) || split { 0 } else { RESERVED_SQ_SLOTS },
-            completion_queue: if is_urgent(class) { 0 } else { RESERVED_CQ_SLOTS },
-        };
+        let reserve = Self::reserve(class, split);
         let rail = &self.0.rails[connection.rail];
         let slots = take(rail, send_qp_for(connection, class), reserve);
         if split && slots.is_none() {
             trace::lacks(Cause::RequestQueue);
         }
         slots
+    }
+
+    /// What a message of a class leaves to others; `split`: of a request whose queue pair is for
+    /// requests alone.
+    #[inline(always)]
+    pub(super) const fn reserve(class: MessageClass, split: bool) -> Reserve {
+        Reserve {
+            queue_pair: if is_urgent(class) || split { 0 } else { RESERVED_SQ_SLOTS },
+            completion_queue: if is_urgent(class) { 0 } else { RESERVED_CQ_SLOTS },
+        }
     }
 
     /// As [`Sender::slots`], with a send buffer.
@@ -563,6 +554,7 @@ fn send_qp_for(connection: &Connection, class: MessageClass) -> &SendQp {
     connection.send_qp(matches!(class, MessageClass::Request))
 }
 
+#[inline(always)]
 pub(super) const fn pending_op(
     via: Via<'_>,
     draft: &Draft<'_>,

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use fabric::Device;
 
-use super::pool::{Buffer, FreeList, Pool};
+use super::lists::FreeList;
+use super::pool::{Buffer, Pool};
 use crate::trace::{self, Cause, Counter};
 use crate::transport::net::am::header::{PAYLOAD_AT, SEND_BUFFER};
 use crate::transport::net::error::Error;

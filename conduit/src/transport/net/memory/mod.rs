@@ -3,6 +3,7 @@
 pub(crate) mod buffers;
 pub(crate) mod cache;
 pub(crate) mod lend;
+pub(crate) mod lists;
 pub(crate) mod loan_parts;
 pub(crate) mod making;
 pub(crate) mod pool;

@@ -11,9 +11,8 @@ use fabric::{Access, Device, Region, Sge};
 use super::regions::Span;
 use crate::sys::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::trace;
-use crate::transport::net::credits::Permits;
 use crate::transport::net::error::Error;
-use crate::transport::net::lockfree::{AppendTable, IndexStack};
+use crate::transport::net::lockfree::AppendTable;
 
 /// Memory that lasts as long as the network and that devices and peers may read and write at any
 /// time.
@@ -310,14 +309,15 @@ const OWNED: u8 = 0;
 const LENT: u8 = 1;
 
 #[derive(Debug)]
-struct Row {
+pub(super) struct Row {
     slab: Arc<Slab>,
     offset: usize,
     len: usize,
     state: AtomicU8,
-    next: AtomicU32,
-    /// A message that waits in the buffer: immediate data, length, queue pair.
-    note: [AtomicU32; 4],
+    /// Link of a list (`lists.rs`).
+    pub(super) next: AtomicU32,
+    /// What a list says of the buffer.
+    pub(super) note: [AtomicU32; 4],
 }
 
 impl Row {
@@ -346,7 +346,7 @@ unsafe impl Sync for Buffer {}
 #[derive(Debug)]
 pub(crate) struct Pool {
     id: u32,
-    rows: AppendTable<Row>,
+    pub(super) rows: AppendTable<Row>,
     growing: Mutex<()>,
     /// `GASNET_USE_HUGEPAGES`.
     huge: bool,
@@ -421,7 +421,7 @@ impl Pool {
     }
 
     #[inline]
-    fn row(&self, buffer: &Buffer) -> &Row {
+    pub(super) fn row(&self, buffer: &Buffer) -> &Row {
         assert!(buffer.pool == self.id, "a buffer of another pool");
         // SAFETY: a row of this pool (checked above); rows neither move nor go before the pool
         // does.
@@ -463,84 +463,11 @@ impl Pool {
     }
 
     /// The device has given a buffer back. `None` when it did not have it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reclaim(&self, index: u32) -> Option<Buffer> {
         let row = self.rows.get(index)?;
         let taken = row.state.compare_exchange(LENT, OWNED, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok().then(|| self.buffer(index, row))
-    }
-}
-
-/// Buffers that wait to be used. Lock free, so that signal handlers may use it.
-#[derive(Debug, Default)]
-pub(crate) struct FreeList {
-    stack: IndexStack,
-    count: Permits,
-}
-
-impl FreeList {
-    pub(crate) fn put(&self, pool: &Pool, buffer: Buffer) {
-        let index = pool.lend(buffer);
-        self.stack.push(index, |index| &pool.rows.at(index).next);
-        self.count.give(1);
-    }
-
-    /// Takes one if more than `reserve` are left.
-    pub(crate) fn take(&self, pool: &Pool, reserve: u32) -> Option<Buffer> {
-        if !self.count.take(reserve) {
-            return None;
-        }
-        let index = self.stack.pop(|index| &pool.rows.at(index).next)?;
-        pool.reclaim(index)
-    }
-
-    pub(crate) fn len(&self) -> u32 {
-        self.count.left()
-    }
-}
-
-/// A received message that waits for a poll that may deliver it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RecvInfo {
-    pub(crate) imm: u32,
-    pub(crate) len: u32,
-    pub(crate) qpn: u32,
-    /// The rail that it came on: devices number their queue pairs independently.
-    pub(crate) rail: u32,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct DeferredMessages {
-    stack: IndexStack,
-}
-
-impl DeferredMessages {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.stack.is_empty()
-    }
-
-    pub(crate) fn put(&self, pool: &Pool, buffer: Buffer, note: RecvInfo) {
-        let row = pool.row(&buffer);
-        for (word, value) in row.note.iter().zip([note.imm, note.len, note.qpn, note.rail]) {
-            word.store(value, Ordering::Relaxed);
-        }
-        let index = pool.lend(buffer);
-        self.stack.push(index, |index| &pool.rows.at(index).next);
-    }
-
-    /// All that wait, oldest first.
-    pub(crate) fn take_all(&self, pool: &Pool) -> Vec<(Buffer, RecvInfo)> {
-        let pop = || self.stack.pop(|index| &pool.rows.at(index).next);
-        let mut all = Vec::new();
-        while let Some(index) = pop() {
-            let note = &pool.rows.at(index).note;
-            let [imm, len, qpn, rail] =
-                std::array::from_fn(|word| note[word].load(Ordering::Relaxed));
-            let info = RecvInfo { imm, len, qpn, rail };
-            all.extend(pool.reclaim(index).map(|buffer| (buffer, info)));
-        }
-        all.reverse();
-        all
     }
 }
 

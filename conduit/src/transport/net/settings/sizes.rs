@@ -103,6 +103,9 @@ pub(crate) struct Sizes {
     pub slack: u32,
     /// Receive buffers of a connection, or of a shared queue, for messages of the library.
     pub reserve: u32,
+    /// Receive buffers of a connection that may wait to be posted (`recv_buffers.rs`): one, where
+    /// there is room for it.
+    pub waiting: u32,
     pub srq: Option<SrqSizes>,
     /// Where credits move: the bounds, and the credits of a rail to be lent beyond the least.
     pub flow: Option<(Limits, u32)>,
@@ -363,6 +366,7 @@ impl Plan {
         let queue = narrow(self.per_rail * in_flight);
         let flow = self.flow(queue.into())?;
         let volume = self.volume()?;
+        let waiting = u64::from(shared.is_none() && self.has_room_to_wait());
         let sizes = Sizes {
             connections: narrow(self.columns),
             ops_per_connection: narrow(ops_per_connection),
@@ -371,6 +375,7 @@ impl Plan {
             credits: narrow(credits),
             slack: if shared.is_some() { 0 } else { narrow(self.slack(credits)) },
             reserve: narrow(self.reserve),
+            waiting: narrow(waiting),
             srq: shared.map(|_| SrqSizes { requests: queue, replies: queue }),
             flow,
             volume,
@@ -381,7 +386,7 @@ impl Plan {
             spares: narrow(self.spares),
             send_cq: narrow(self.per_rail * (ops_per_column + shared.unwrap_or(0) + self.reserve)),
             receive_cq: narrow(match shared {
-                None => self.receive_cq(),
+                None => self.receive_cq() + waiting * self.per_rail * self.peers,
                 Some(_) => {
                     let queues = 2 * self.per_rail * in_flight;
                     queues + self.reserve + self.spares
@@ -389,6 +394,12 @@ impl Plan {
             }),
         };
         Ok((sizes, self.warnings))
+    }
+
+    /// Whether there may be one receive more on each connection without shared queues.
+    fn has_room_to_wait(&self) -> bool {
+        let all = (self.per_rail * self.peers).saturating_add(self.receive_cq());
+        self.receive_depth() < self.limits.max_qp_wr.into() && all <= self.limits.max_cqe.into()
     }
 
     /// Below the credits of a connection, and so small that what lies banked at all peers leaves
@@ -415,11 +426,11 @@ impl Sizes {
     }
 
     /// Most receive buffers of a connection: its share of the peer's requests, of replies to its
-    /// own, and of the library's messages.
+    /// own, of the library's messages, and of what may wait.
     pub(crate) const fn receives(&self) -> u32 {
         match self.srq {
             Some(_) => 0,
-            None => 2 * self.credits_per_connection + self.reserve,
+            None => 2 * self.credits_per_connection + self.reserve + self.waiting,
         }
     }
 

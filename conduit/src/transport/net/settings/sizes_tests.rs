@@ -30,9 +30,9 @@ fn a_small_job_has_the_documented_sizes() {
     let sizes = sizes(4);
     assert_eq!((sizes.ops_per_connection, sizes.ops), (24, 96));
     assert_eq!((sizes.credits_per_connection, sizes.credits, sizes.slack), (12, 36, 1));
-    assert_eq!((sizes.sends(), sizes.receives(), sizes.srq), (26, 24, None));
+    assert_eq!((sizes.sends(), sizes.receives(), sizes.srq), (26, 25, None));
     assert_eq!((sizes.bounce, sizes.spares), (96, 1));
-    assert_eq!((sizes.send_cq, sizes.receive_cq), (96, 72 + 1));
+    assert_eq!((sizes.send_cq, sizes.receive_cq), (96, 75 + 1));
     let (_, warnings) = Sizes::of(&depths(), &job(4), RXE).unwrap();
     assert!(warnings.is_empty());
 }
@@ -68,7 +68,7 @@ fn memory_stops_growing_with_shared_queues() {
     assert!(large - small <= 16 * 1000, "{small} {large}");
     // Receives, and what may be sent at once.
     let connected = |peers| sizes(40).buffer_bytes(&job(40), peers, BUFFER);
-    assert_eq!(connected(3) - connected(2), (12 + FIRST + 24 + 12) * u64::from(BUFFER));
+    assert_eq!(connected(3) - connected(2), (12 + 1 + FIRST + 24 + 12) * u64::from(BUFFER));
 }
 
 /// Buffers for replies are not there before there are requests.
@@ -83,7 +83,7 @@ fn an_idle_rank_has_half_of_the_receive_buffers_that_it_may_have() {
     assert!(2 * many.receive_buffers(&job(65), 64) <= all);
     let few = sizes(9);
     let all = 8 * u64::from(few.receives()) + 1;
-    assert_eq!((all, few.receive_buffers(&job(9), 8)), (8 * 28 + 1, 8 * (12 + 4 + FIRST) + 1));
+    assert_eq!((all, few.receive_buffers(&job(9), 8)), (8 * 29 + 1, 8 * (12 + 4 + FIRST + 1) + 1));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn the_least_of_everything_still_moves() {
         srq: SharedReceive::Never,
     };
     let (sizes, _) = Sizes::of(&least, &job(3), RXE).unwrap();
-    assert_eq!((sizes.ops, sizes.credits, sizes.slack, sizes.receives()), (1, 1, 0, 2));
+    assert_eq!((sizes.ops, sizes.credits, sizes.slack, sizes.receives()), (1, 1, 0, 3));
     assert_eq!((sizes.bounce, sizes.spares), (1, 1));
     let (sizes, warnings) =
         Sizes::of(&DepthSettings { srq: SharedReceive::From(2), ..least }, &job(3), RXE).unwrap();
