@@ -205,9 +205,9 @@ impl Waiter {
     /// Whether peers have put or got something since the last call: this rank moves the data, and
     /// they wait for it.
     fn serves(&mut self, context: &RankContext) -> bool {
-        let arrivals = context.transport.net().map(NetTransport::arrivals);
-        let before = self.arrivals.replace(arrivals.unwrap_or_default());
-        before.is_some() && before != arrivals
+        let Some(net) = context.transport.net() else { return false };
+        let arrivals = net.arrivals();
+        self.arrivals.replace(arrivals).is_some_and(|before| before != arrivals)
     }
 
     #[cold]
