@@ -18,6 +18,7 @@ mod many_to_few;
 mod network;
 mod path_length;
 mod peers;
+mod programs;
 mod ranks;
 mod record;
 mod results;
@@ -84,7 +85,7 @@ const C_FIGURES: [(&str, Measure); 8] = [
 ];
 
 /// Figures of the network over the software adapter, by `--net`.
-const NET_FIGURES: [(&str, Measure); 11] = [
+const NET_FIGURES: [(&str, Measure); 13] = [
     ("net-short", network::short),
     ("net-barrier", network::barrier),
     ("net-atomic", network::atomic),
@@ -96,6 +97,8 @@ const NET_FIGURES: [(&str, Measure); 11] = [
     ("net-path", path_length::instructions),
     ("net-beside", beside::beside),
     ("net-calls", system_calls::system_calls),
+    ("net-polls", network::polls),
+    ("net-wordcount", programs::wordcount),
 ];
 
 /// Figures of the network on Soft-RoCE, by `--softroce`.

@@ -160,6 +160,26 @@ fn connected_by_attach(ranks: u32) -> usize {
     peers.collect::<std::collections::BTreeSet<_>>().len()
 }
 
+/// Polls of a device with 1,000 connections beside those of one with a single connection.
+pub(crate) fn polls(repetitions: Repetitions) -> Result<Findings> {
+    let mut command = Command::new(sibling("bench_polls")?);
+    command.arg(repetitions.pairs.to_string());
+    let samples = run(command, true)?.samples();
+    let row = |what: &str, keys, unit| {
+        let figure = format!("{what} of the software adapter with 1,000 connections, with one");
+        Row::paired(&figure, &samples, keys, unit, Target::AtMost(1.2))
+    };
+    let rows = vec![
+        row("poll that finds nothing", ["poll_1000_ns", "poll_1_ns"], "ns")?,
+        row("message there and back over one connection", ["trip_1000_us", "trip_1_us"], "µs")?,
+    ];
+    let notes = vec![
+        "net-polls: two devices of one process, whose queue pairs have all carried a message and rest; one thread polls both."
+            .to_owned(),
+    ];
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
+}
+
 /// Bytes per unconnected peer: what ranks of jobs of different sizes hold before they are connected
 /// to anybody.
 pub(crate) fn memory(_: Repetitions) -> Result<Findings> {
