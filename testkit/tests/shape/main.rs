@@ -70,9 +70,20 @@ const CONDUIT: &graph::Layers = &[
 /// containers, debuggers of chosen ranks, stacks without a debugger, and encrypted streams, 2,000 for
 /// a PMIx server and credits of late senders, and 2,000 for ends of large jobs told together and
 /// bursts of the software adapter, and 1,000 for messages that are signalled one in some and waits
-/// that see other processes.
-const PRODUCTION: usize =
-    66_000 + 14_000 + 11_000 + 1_000 + 2_000 + 1_000 + 10_000 + 5_000 + 2_000 + 2_000 + 1_000;
+/// that see other processes, and 1,000 for the straight way of Shorts, sleeps on streams and figures
+/// of whole programs.
+const PRODUCTION: usize = 66_000
+    + 14_000
+    + 11_000
+    + 1_000
+    + 2_000
+    + 1_000
+    + 10_000
+    + 5_000
+    + 2_000
+    + 2_000
+    + 1_000
+    + 1_000;
 
 /// One line of the table.
 struct Line {
