@@ -122,7 +122,8 @@ impl Ends {
     fn tell(&self) -> Result<()> {
         let Self([a, b]) = self;
         for _ in 0..COOL {
-            (a.poll()?, b.poll()?);
+            a.poll()?;
+            b.poll()?;
         }
         let begin = Instant::now();
         for _ in 0..POLLS {
