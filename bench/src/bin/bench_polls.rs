@@ -87,18 +87,19 @@ impl End {
         Ok((self.cq.poll(&mut one)? > 0).then_some(one[0].opcode))
     }
 
-    /// A message to the other end of a queue pair, which takes it.
+    /// A message to the other end of a queue pair, which takes it and acknowledges it.
     fn send(&self, to: &Self, at: usize) -> Result<()> {
         let (own, other) = (self.qps.get(at).ok_or("no such")?, to.qps.get(at).ok_or("no such")?);
         other.post_receive(&RecvWr { id: 0, buffer: Sge::default() })?;
         let (operation, data) = (Operation::Send { imm: Some(1) }, Data::Inline(&[]));
-        own.post_send(&SendWr { id: 0, operation, data, signaled: false, to: None })?;
-        let begin = Instant::now();
-        while to.poll()? != Some(Opcode::Receive) {
+        own.post_send(&SendWr { id: 0, operation, data, signaled: true, to: None })?;
+        let (begin, mut received, mut sent) = (Instant::now(), false, false);
+        while !(received && sent) {
             if begin.elapsed() > LIMIT {
                 return Err("a message did not arrive".into());
             }
-            let _ = self.poll()?;
+            received |= to.poll()? == Some(Opcode::Receive);
+            sent |= self.poll()? == Some(Opcode::Send);
         }
         Ok(())
     }
