@@ -131,7 +131,11 @@ fn barrier_rows(samples: &Samples, place: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Barriers of both kinds and small reductions over the software adapter.
+/// Ranks that share the processors of a small machine.
+const CROWD: u32 = 4;
+
+/// Barriers of both kinds and small reductions over the software adapter; one of more ranks beside a
+/// hand-written dissemination.
 pub(crate) fn barrier(repetitions: Repetitions) -> Result<Findings> {
     let mut samples = Samples::default();
     for kind in BARRIERS {
@@ -144,7 +148,19 @@ pub(crate) fn barrier(repetitions: Repetitions) -> Result<Findings> {
             values.into_iter().for_each(|value| samples.add(&key, value));
         }
     }
-    let rows = barrier_rows(&samples, "soft")?;
+    let mut rows = barrier_rows(&samples, "soft")?;
+    let args = [&repetitions.pairs.to_string(), "1000"];
+    let mut command = job(CROWD, &[], &sibling("bench_net_barrier")?, &args)?;
+    command.envs(SOFT);
+    let crowd = run(command, true)?.samples();
+    let figure = format!(
+        "barrier of {CROWD} ranks over soft, one written by hand over the same connections"
+    );
+    let keys = ["net_barrier_us", "hand_written_us"];
+    rows.push(Row::paired(&figure, &crowd, keys, "µs", Target::AtMost(1.2))?);
+    for (key, values) in crowd.0 {
+        values.into_iter().for_each(|value| samples.add(&key, value));
+    }
     let notes = vec![
         "net-barrier: medians of 2000 calls; barriers and reductions alternate in the same two processes. The kind of the \
          barrier changes nothing for reductions."
