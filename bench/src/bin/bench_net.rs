@@ -535,7 +535,10 @@ fn half_trip(side: &Side, trips: &mut u64) -> Result<f64> {
         Ok(side.client.put(peer, place, black_box(&number.to_ne_bytes()))?)
     };
     let seen = |number: u64| -> Result<()> {
-        Ok(side.client.block_until(|| own.load(Ordering::Acquire) == number)?)
+        while own.load(Ordering::Acquire) != number {
+            side.client.poll()?;
+        }
+        Ok(())
     };
     side.meet()?;
     let trip = || {
