@@ -96,20 +96,9 @@ impl Waiter {
     #[must_use]
     pub const fn turn(idle: u32, armed: Option<u32>) -> Self {
         let most = deadlines::SLEEP_FIRST.limit;
-        let cause = Cause::Condition;
-        let spun = (None, CLOCK_EVERY);
-        Self {
-            idle,
-            spun,
-            began: 0,
-            cause,
-            turn: true,
-            armed,
-            slice: most,
-            most,
-            naps: NAPS,
-            arrivals: None,
-        }
+        let mut waiter = Self::of(Cause::Condition, idle, most, most);
+        (waiter.turn, waiter.armed) = (true, armed);
+        waiter
     }
 
     /// Whether the network is armed, for the next turn.

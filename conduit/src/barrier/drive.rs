@@ -61,24 +61,26 @@ impl Flags {
 impl RankContext {
     /// Whether the leader of this neighbourhood has something to begin. Changes nothing.
     pub(crate) fn may_disseminate(&self, which: Which) -> bool {
+        self.leads_gathered(which)
+            && self.leaders[which as usize].begun.load(Ordering::Relaxed)
+                != self.shm().progress_of(which).generation()
+    }
+
+    /// Whether a barrier of this neighbourhood goes on by polls of this rank, its leader: it has
+    /// begun to disseminate it, or is to. Changes nothing.
+    #[inline]
+    pub(super) fn disseminates(&self) -> bool {
+        [Which::Client, Which::Inner].into_iter().any(|which| self.leads_gathered(which))
+    }
+
+    /// Whether this rank is the leader of a neighbourhood that has come to a barrier under way.
+    #[inline]
+    fn leads_gathered(&self, which: Which) -> bool {
         let shm = self.shm();
         shm.networked
             && self.neighbours.leads()
             && shm.progress_of(which).under_way()
-            && self.leaders[which as usize].begun.load(Ordering::Relaxed)
-                != shm.progress_of(which).generation()
             && shm.gathered(which).is_some()
-    }
-
-    /// Whether this rank is the leader of a neighbourhood that has come to a barrier, which it is to
-    /// disseminate now. Changes nothing.
-    #[inline]
-    pub(super) fn disseminates(&self) -> bool {
-        let shm = self.shm();
-        let all_came = |which| shm.progress_of(which).under_way() && shm.gathered(which).is_some();
-        shm.networked
-            && self.neighbours.leads()
-            && [Which::Client, Which::Inner].into_iter().any(all_came)
     }
 
     /// Moves the barriers of this neighbourhood's leader on; how many it released.

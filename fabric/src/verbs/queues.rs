@@ -121,22 +121,29 @@ impl VerbsCq {
         Ok(&checks::own(&domain.opened.info, operation, what, &**any, own)?.cq)
     }
 
-    /// Takes up to `room.len()` completions, at most `N`.
+    /// Takes up to `room.len()` completions, at most [`BATCH`].
     #[inline]
-    fn take<const N: usize>(&self, room: &mut [Completion]) -> Result<usize, Error> {
+    fn take(&self, room: &mut [Completion]) -> Result<usize, Error> {
         // Zeroed, because providers leave fields alone that do not count.
-        let mut seen = [ffi::Wc::ZERO; N];
-        let wanted = c_int::try_from(room.len().min(N)).unwrap_or(1);
+        let mut seen = [ffi::Wc::ZERO; BATCH];
+        let wanted = c_int::try_from(room.len().min(BATCH)).unwrap_or(1);
         // SAFETY: a living queue and room for at least `wanted` completions.
         let got = unsafe { (self.poll_cq)(self.cq.as_ptr(), wanted, seen.as_mut_ptr()) };
         let Ok(count) = usize::try_from(got) else { return Err(self.broken(got)) };
         for (to, from) in room.iter_mut().zip(&seen).take(count) {
-            *to = convert::completion(from);
-            if to.status != Status::Success {
-                self.cq.domain.failed(to.qpn, Some(self.cq.as_ptr().addr()));
-            }
+            *to = self.seen(from);
         }
         Ok(count)
+    }
+
+    /// A completion; one that failed takes its queue pair along.
+    #[inline(always)]
+    fn seen(&self, seen: &ffi::Wc) -> Completion {
+        let completion = convert::completion(seen);
+        if completion.status != Status::Success {
+            self.cq.domain.failed(completion.qpn, Some(self.cq.as_ptr().addr()));
+        }
+        completion
     }
 
     /// As [`VerbsCq::take`], of one.
@@ -148,10 +155,7 @@ impl VerbsCq {
         match got {
             0 => Ok(0),
             1 => {
-                *room = convert::completion(&seen);
-                if room.status != Status::Success {
-                    self.cq.domain.failed(room.qpn, Some(self.cq.as_ptr().addr()));
-                }
+                *room = self.seen(&seen);
                 Ok(1)
             }
             _ => Err(self.broken(got)),
@@ -163,7 +167,7 @@ impl VerbsCq {
     fn take_batches(&self, into: &mut [Completion]) -> Result<usize, Error> {
         let mut taken = 0;
         for room in into.chunks_mut(BATCH) {
-            match self.take::<BATCH>(room) {
+            match self.take(room) {
                 Ok(count) => {
                     taken += count;
                     if count < room.len() {

@@ -4,11 +4,13 @@
 //! streams: the thread would have to be woken first, and then wake the rank.
 
 use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::settings::Env;
 use ::settings::deadlines::net as deadlines;
+use fabric::Device;
 
 use super::error::Error;
 use super::settings::{FabricChoice, NetSettings};
@@ -56,20 +58,25 @@ impl NetTransport {
         self.threads.inline.is_some()
     }
 
+    /// The adapter on whose streams a short wait may sleep, and what it waits for.
+    fn streams(&self) -> Option<(&dyn Device, BorrowedFd<'_>)> {
+        let context = &self.context;
+        let [rail] = &context.rails[..] else { return None };
+        let fd = rail.device.sleep_fd().filter(|_| context.settings.single)?;
+        Some((&*rail.device, fd))
+    }
+
     /// Whether a short wait may sleep on the streams of the adapter.
     pub(crate) fn may_sleep_on_streams(&self) -> bool {
-        let context = &self.context;
-        context.settings.single
-            && matches!(&context.rails[..], [rail] if rail.device.sleep_fd().is_some())
+        self.streams().is_some()
     }
 
     /// Sleeps until a stream of the adapter may have something, for a short while that no doorbell
     /// ends.
     #[cold]
     pub(crate) fn sleep_on_streams(&self) {
-        let Some(device) = self.context.rails.first().map(|rail| &rail.device) else { return };
-        let rest = self.enter(|_| device.begin_sleep()).flatten();
-        let (Some(rest), Some(fd)) = (rest, device.sleep_fd()) else { return };
+        let Some((device, fd)) = self.streams() else { return };
+        let Some(rest) = self.enter(|_| device.begin_sleep()).flatten() else { return };
         // Outside the network: a signal that comes now may end the job over it.
         let _ = threads::wait_for(fd, rest.min(deadlines::NAP.limit));
         device.end_sleep();
