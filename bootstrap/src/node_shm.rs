@@ -21,6 +21,7 @@
 mod collectives;
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub use collectives::{Published, ShmCollectives, SlotRef};
 
 use crate::memfd;
 use crate::rank::{HostId, Rank, RankInfo};
-use crate::sys::{self, Mapping, SharedMap};
+use crate::sys::{self, Mapping, SharedArray, SharedMap};
 use crate::trace::Cause;
 
 const NODE_SHM_MAGIC: u64 = 0x4741_534e_4554_5047;
@@ -149,7 +150,10 @@ pub enum NodeShmError {
 /// The mapped page. Shared freely between threads; all mutable parts are atomics.
 #[derive(Debug)]
 pub struct NodeShm {
-    map: SharedMap,
+    map: Arc<SharedMap>,
+    /// One.
+    header: SharedArray<Header>,
+    slots: SharedArray<RankSlot>,
     size: u32,
     hosts: u32,
     host: HostId,
@@ -232,9 +236,12 @@ impl NodeShm {
         let collectives = collectives(page_len(locals, size), locals);
         let len = collectives.map_or(page_len(locals, size), |collectives| collectives.end());
         let fd = memfd::named(c"gasnet-node-shm", len as u64).map_err(os)?;
-        let map = SharedMap::open(fd).map_err(os)?;
+        let map = Arc::new(SharedMap::open(fd).map_err(os)?);
+        let header = SharedArray::new(&map, 0, 1);
+        let slots = SharedArray::new(&map, slots_at(), locals as usize);
         let (results, slot_refs) = (None, collectives::SlotRefs::default());
-        let page = Self { map, size, hosts, host, locals, collectives, results, slot_refs };
+        let page =
+            Self { map, header, slots, size, hosts, host, locals, collectives, results, slot_refs };
         let header = page.header();
         header.magic.store(NODE_SHM_MAGIC, Ordering::Relaxed);
         let values =
@@ -254,13 +261,15 @@ impl NodeShm {
     /// # Errors
     /// Not a page, another version, or lengths that do not fit.
     pub fn open(fd: std::os::fd::OwnedFd) -> Result<Self, NodeShmError> {
-        let map =
-            SharedMap::open(fd).map_err(|source| NodeShmError::Os { operation: "map", source })?;
+        let mapped = SharedMap::open(fd);
+        let mapped = mapped.map_err(|source| NodeShmError::Os { operation: "map", source })?;
+        let map = Arc::new(mapped);
         let bad = |seen: String| NodeShmError::Layout { seen };
         if map.len() < size_of::<Header>() {
             return Err(bad(format!("{} bytes", map.len())));
         }
-        let header: &Header = map.at(0);
+        let headers = SharedArray::<Header>::new(&map, 0, 1);
+        let header = &headers[0];
         if header.magic.load(Ordering::Relaxed) != NODE_SHM_MAGIC {
             return Err(bad("wrong magic".into()));
         }
@@ -283,7 +292,19 @@ impl NodeShm {
         });
         let results = results.transpose()?;
         let (host, slot_refs) = (HostId(host), collectives::SlotRefs::default());
-        let page = Self { map, size, hosts, host, locals, collectives, results, slot_refs };
+        let slots = SharedArray::new(&map, slots_at(), locals as usize);
+        let page = Self {
+            map,
+            header: headers,
+            slots,
+            size,
+            hosts,
+            host,
+            locals,
+            collectives,
+            results,
+            slot_refs,
+        };
         page.check_locals().map_err(bad)?;
         Ok(page)
     }
@@ -375,7 +396,7 @@ impl NodeShm {
 
     #[inline(always)]
     fn header(&self) -> &Header {
-        self.map.at(0)
+        &self.header[0]
     }
 
     /// The words of the `local`-th rank.
@@ -385,8 +406,10 @@ impl NodeShm {
     #[must_use]
     #[inline(always)]
     pub fn slot(&self, local: u32) -> &RankSlot {
-        assert!(local < self.locals, "local index {local} of {}", self.locals);
-        self.map.at(slots_at() + local as usize * size_of::<RankSlot>())
+        match self.slots.get(local as usize) {
+            Some(slot) => slot,
+            None => panic!("local index {local} of {}", self.locals),
+        }
     }
 
     /// The exit decision, if the end of the job is decided. One load; made for polling loops.

@@ -2,13 +2,15 @@
 //! and what is safe in signal handlers. The crate's only unsafe code.
 #![allow(unsafe_code, reason = "the module that owns this crate's system calls")]
 
+use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
+use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -64,6 +66,44 @@ impl Drop for Map {
             // dropped. A failure leaves it there.
             let _ = unsafe { munmap(self.base.cast(), self.len) };
         }
+    }
+}
+
+/// Objects of a mapping, whose place in it was checked once.
+pub(crate) struct SharedArray<T> {
+    first: NonNull<T>,
+    count: usize,
+    _map: Arc<SharedMap>,
+}
+
+impl<T> fmt::Debug for SharedArray<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedArray({} at {:?})", self.count, self.first)
+    }
+}
+
+// SAFETY: as for `Map`, which it keeps: access goes through atomics.
+unsafe impl<T: SharedLayout> Send for SharedArray<T> {}
+// SAFETY: as above.
+unsafe impl<T: SharedLayout> Sync for SharedArray<T> {}
+
+impl<T: SharedLayout> SharedArray<T> {
+    /// `count` objects from `at` on.
+    pub(crate) fn new(map: &Arc<SharedMap>, at: usize, count: usize) -> Self {
+        let first = map.range(at, count * size_of::<T>()).cast::<T>();
+        assert!(first.is_aligned(), "misaligned objects");
+        Self { first, count, _map: Arc::clone(map) }
+    }
+}
+
+impl<T: SharedLayout> Deref for SharedArray<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: in bounds and aligned (`new`), mapped as long as `_map`, and `SharedLayout`
+        // promises that concurrent changes touch atomics only.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct ShmTransport {
     pub(crate) memory: HostMemory,
     /// Where doorbells are.
     pub(crate) page: Arc<NodeShm>,
+    /// Where this rank's is.
+    own_slot: u32,
     pub(crate) budget: PollBudget,
     pub(super) inner_barrier: Progress,
     /// There from attach on.
@@ -101,6 +103,7 @@ impl ShmTransport {
             client_barrier: Progress::new(),
             memory,
             page,
+            own_slot: span.base.saturating_add(span.local),
             budget: PollBudget::none(),
             inner_barrier: Progress::new(),
             segments: OnceLock::new(),
@@ -174,7 +177,7 @@ impl ShmTransport {
 
     #[inline]
     pub(crate) fn slot(&self) -> &RankSlot {
-        self.page.slot(self.span.base.saturating_add(self.span.local))
+        self.page.slot(self.own_slot)
     }
 
     /// Address in this process of a neighbour's segment; `None` before attach.
