@@ -111,6 +111,7 @@ impl RankContext {
     }
 
     /// Delivers messages of the exit that came over the network.
+    #[inline(never)]
     pub(crate) fn deliver_exit_inbox(&self) -> usize {
         self.exit_inbox.deliver(|source, id, args| self.exit_message(source, id, args))
     }

@@ -122,8 +122,11 @@ impl RankContext {
             return Ok(0);
         };
         let receiver = NetReceiver::<M>::new(self);
-        let polled = net.poll::<M, _>(&receiver, what);
-        self.after_poll(&receiver, polled)
+        match net.poll::<M, _>(&receiver, what) {
+            // Most polls find nothing.
+            None | Some(Ok(0)) if !receiver.has_internal() => Ok(self.go_on()),
+            polled => self.after_poll(&receiver, polled),
+        }
     }
 
     /// As [`RankContext::poll_net`] for the library's own messages alone. Async-signal-safe in the
@@ -147,9 +150,7 @@ impl RankContext {
         &self,
         mut done: impl FnMut() -> bool,
     ) -> Result<usize, Error> {
-        let Some(net) = self.transport.net().filter(|_| !is_driving()) else {
-            return Ok(0);
-        };
+        let Some(net) = self.transport.net() else { return Ok(0) };
         let alone = self.shm().span.locals == 1;
         let receiver = NetReceiver::<M>::new(self);
         for _ in 0..RECV_POLLS {
@@ -163,32 +164,36 @@ impl RankContext {
                     self.shm().slot().took_messages(count);
                     return Ok(count);
                 }
-                polled => {
-                    let polled = polled.map(|polled| polled.map_err(|error| *error));
-                    return self.after_poll(&receiver, polled);
-                }
+                polled => return self.after_poll(&receiver, polled),
             }
         }
         Ok(0)
     }
 
-    /// What follows a call into the network that may have brought something.
-    #[inline]
+    /// What follows a call into the network that has brought something.
+    #[inline(never)]
     fn after_poll<M: Mode>(
         &self,
         receiver: &NetReceiver<'_, M>,
-        polled: Option<Result<usize, net::Error>>,
+        polled: Option<Result<usize, Box<net::Error>>>,
     ) -> Result<usize, Error> {
         receiver.check();
         let count = match polled {
             None => 0,
             Some(Ok(count)) => count,
-            Some(Err(error)) => self.failed_poll(error)?,
+            Some(Err(error)) => self.failed_poll(*error)?,
         };
         if count > 0 {
             self.shm().slot().took_messages(count);
         }
-        Ok(count + self.deliver_exit_inbox() + self.drive_barriers())
+        Ok(count + self.go_on())
+    }
+
+    /// What messages of the library, and words of barriers, have made possible; how much.
+    #[inline(always)]
+    fn go_on(&self) -> usize {
+        let told = if self.exit_inbox.any() { self.deliver_exit_inbox() } else { 0 };
+        told + self.drive_barriers()
     }
 
     /// Arms the network before a sleep; `false` when that is not possible.

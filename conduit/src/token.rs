@@ -27,7 +27,7 @@ pub struct RawToken<'a> {
     /// The handler has replied, or prepared to.
     pub(crate) replied: Cell<bool>,
     pub(crate) deferred: Cell<Option<Box<Deferred>>>,
-    reply: Option<&'a ReplyToken>,
+    reply: Option<&'a ReplyToken<'a>>,
 }
 
 impl std::fmt::Debug for RawToken<'_> {
@@ -43,7 +43,7 @@ impl<'a> RawToken<'a> {
         (source, class): (usize, MessageClass),
         is_long: bool,
         entry: &'a Registered,
-        reply: Option<&'a ReplyToken>,
+        reply: Option<&'a ReplyToken<'a>>,
     ) -> Self {
         let (replied, deferred) = (Cell::new(false), Cell::new(None));
         Self { context, source, class, is_long, entry, replied, deferred, reply }

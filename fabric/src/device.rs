@@ -213,6 +213,18 @@ pub trait Channel: Any + Send + Sync + Debug {
 /// What a channel does with an event instead of making its descriptor readable.
 pub type Ringer = Arc<dyn Fn() + Send + Sync>;
 
+/// What [`CompletionQueue::look`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Look {
+    /// No completion.
+    Nothing,
+    /// One, which was taken.
+    One,
+    /// [`CompletionQueue::poll`] fails, and says why.
+    Failed,
+}
+
 /// Ends of work requests.
 pub trait CompletionQueue: Any + Send + Sync + Debug {
     /// Entries that it really has.
@@ -224,6 +236,15 @@ pub trait CompletionQueue: Any + Send + Sync + Debug {
     /// # Errors
     /// The queue overflowed or the device is gone; nothing more will come.
     fn poll(&self, into: &mut [Completion]) -> Result<usize, Error>;
+
+    /// Takes one completion, if there is one; for loops of looks that mostly find nothing.
+    fn look(&self, into: &mut Completion) -> Look {
+        match self.poll(std::slice::from_mut(into)) {
+            Ok(0) => Look::Nothing,
+            Ok(_) => Look::One,
+            Err(_) => Look::Failed,
+        }
+    }
 
     /// The next completion makes an event on the channel, once. Poll after arming: what came before
     /// makes none.
@@ -240,6 +261,12 @@ pub trait SharedReceiveQueue: Any + Send + Sync + Debug {
     /// # Errors
     /// No room.
     fn post(&self, receive: &RecvWr) -> Result<(), PostError>;
+
+    /// Adds buffers in their order. Returns how many; fewer than all: [`SharedReceiveQueue::post`]
+    /// says why.
+    fn post_list(&self, receives: &[RecvWr]) -> usize {
+        receives.iter().take_while(|receive| self.post(receive).is_ok()).count()
+    }
 
     /// Entries that it really has.
     fn depth(&self) -> u32;
@@ -300,18 +327,10 @@ pub trait QueuePair: Send + Sync + Debug {
     fn post_send(&self, send: &SendWr<'_>) -> Result<(), PostError>;
 
     /// As [`QueuePair::post_send`], of a message that goes inline over a reliable connection.
-    ///
-    /// # Errors
-    /// As [`QueuePair::post_send`].
-    fn send_inline(
-        &self,
-        id: u64,
-        imm: u32,
-        bytes: &[u8],
-        signaled: bool,
-    ) -> Result<(), PostError> {
+    /// Whether it was posted; where not, nothing was done, and [`QueuePair::post_send`] says why.
+    fn send_inline(&self, id: u64, imm: u32, bytes: &[u8], signaled: bool) -> bool {
         let (operation, data) = (Operation::Send { imm: Some(imm) }, Data::Inline(&[bytes]));
-        self.post_send(&SendWr { id, operation, data, signaled, to: None })
+        self.post_send(&SendWr { id, operation, data, signaled, to: None }).is_ok()
     }
 
     /// As [`QueuePair::post_send`], from a queue pair of kind [`crate::QpType::XrcSend`] to a
@@ -329,6 +348,12 @@ pub trait QueuePair: Send + Sync + Debug {
     /// # Errors
     /// As [`QueuePair::post_send`].
     fn post_receive(&self, receive: &RecvWr) -> Result<(), PostError>;
+
+    /// Posts receive requests in their order. Returns how many; fewer than all:
+    /// [`QueuePair::post_receive`] says why.
+    fn post_receives(&self, receives: &[RecvWr]) -> usize {
+        receives.iter().take_while(|receive| self.post_receive(receive).is_ok()).count()
+    }
 }
 
 /// A port to send datagrams to.

@@ -16,7 +16,7 @@ mod types;
 pub mod verbs;
 
 pub use device::{
-    AddressHandle, Channel, CompletionQueue, Device, Fabric, QueuePair, Region, Ringer,
+    AddressHandle, Channel, CompletionQueue, Device, Fabric, Look, QueuePair, Region, Ringer,
     SharedReceiveQueue, XrcDomain,
 };
 pub use error::{Error, PostError};

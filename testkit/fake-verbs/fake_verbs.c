@@ -486,10 +486,13 @@ int ibv_destroy_srq(struct ibv_srq *srq)
 static int post_srq(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
     LOCKED;
-    int result = receives_add(&((struct fake_srq *)srq)->receives, wr);
-    if (result) return *bad = wr, result;
+    int result = 0;
+    for (; wr && !result; wr = result ? wr : wr->next) {
+        result = receives_add(&((struct fake_srq *)srq)->receives, wr);
+        if (result) *bad = wr;
+    }
     wire_run();
-    return 0;
+    return result;
 }
 
 static struct fake_qp *new_qp(struct ibv_context *context, int type, struct wire *wire)
@@ -625,13 +628,16 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 {
     LOCKED;
     struct wire *wire = ((struct fake_qp *)qp)->wire;
-    if (K(post_errno)) return *bad = wr, K(post_errno);
-    if (K(moves)) {
-        int result = wire_receive(wire, wr);
-        return result ? *bad = wr, result : 0;
+    for (; wr; wr = wr->next) {
+        if (K(post_errno)) return *bad = wr, K(post_errno);
+        if (K(moves)) {
+            int result = wire_receive(wire, wr);
+            if (result) return *bad = wr, result;
+            continue;
+        }
+        struct ibv_wc wc = {.wr_id = wr->wr_id, .status = IBV_WC_WR_FLUSH_ERR, .qp_num = qp->qp_num};
+        if (wire->state == IBV_QPS_ERR) fake_complete(qp->recv_cq, wc, 0);
     }
-    struct ibv_wc wc = {.wr_id = wr->wr_id, .status = IBV_WC_WR_FLUSH_ERR, .qp_num = qp->qp_num};
-    if (wire->state == IBV_QPS_ERR) fake_complete(qp->recv_cq, wc, 0);
     return 0;
 }
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)

@@ -134,12 +134,12 @@ impl RankContext {
         let is_long = matches!(payload, ArrivedPayload::Long { .. });
         let token = RawToken::new(self, (source, class), is_long, entry, reply);
         // One call of the handler, whether it is traced or not, so that it is inlined.
-        let running = trace::on(Category::Messages)
-            .then(|| {
-                let name = (handler, entry.name.as_str());
-                self.trace_handler((source, class), name, traced::of_arrived(&payload))
-            })
-            .flatten();
+        let running = if trace::on(Category::Messages) {
+            let (way, name) = ((source, class), (handler, entry.name.as_str()));
+            self.trace_handler(way, name, traced::of_arrived(&payload))
+        } else {
+            None
+        };
         run::<M>(&token, args, payload);
         if let Some(running) = running {
             trace::handler_ends(&running);

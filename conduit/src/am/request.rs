@@ -130,7 +130,7 @@ impl RankContext {
     /// Replies to a message that came over the network. `false`: it is closing, and nobody waits
     /// for the reply.
     #[inline(always)]
-    pub(crate) fn try_reply(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
+    pub(crate) fn try_reply(&self, token: &ReplyToken<'_>, message: &AmMessage<'_>) -> bool {
         if trace::on(Category::Messages) {
             return self.try_reply_traced(token, *message);
         }
@@ -138,7 +138,7 @@ impl RankContext {
     }
 
     #[inline(always)]
-    pub(super) fn attempt_reply(&self, token: &ReplyToken, message: &AmMessage<'_>) -> bool {
+    pub(super) fn attempt_reply(&self, token: &ReplyToken<'_>, message: &AmMessage<'_>) -> bool {
         match self.transport.reply(token, message) {
             Ok(sent) => sent,
             Err(error) => self.failed_send(&error),

@@ -60,7 +60,7 @@ impl RankContext {
     /// The same of [`RankContext::try_reply`].
     #[cold]
     #[inline(never)]
-    pub(super) fn try_reply_traced(&self, token: &ReplyToken, message: AmMessage<'_>) -> bool {
+    pub(super) fn try_reply_traced(&self, token: &ReplyToken<'_>, message: AmMessage<'_>) -> bool {
         self.traced(message, || self.attempt_reply(token, &message))
     }
 

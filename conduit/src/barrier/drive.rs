@@ -84,10 +84,16 @@ impl RankContext {
     }
 
     /// Moves the barriers of this neighbourhood's leader on; how many it released.
+    #[inline(always)]
     pub(crate) fn drive_barriers(&self) -> usize {
-        if !self.neighbours.leads() {
-            return 0;
-        }
+        let shm = self.shm();
+        let under_way = |which| shm.progress_of(which).under_way();
+        let any = under_way(Which::Client) || under_way(Which::Inner);
+        if any && self.neighbours.leads() { self.drive_those_under_way() } else { 0 }
+    }
+
+    #[inline(never)]
+    fn drive_those_under_way(&self) -> usize {
         let (shm, mut count) = (self.shm(), 0);
         for which in [Which::Client, Which::Inner] {
             if shm.progress_of(which).under_way() && !shm.is_open(which) {
@@ -204,18 +210,21 @@ impl RankContext {
     /// Whether what a barrier waits for was written. Loads only.
     #[inline]
     fn is_written(&self, which: Which) -> bool {
-        let heard = |flags: &Flags| {
-            let round = self.leaders[which as usize].awaited()?;
-            flags.heard(which, self.shm().progress_of(which).generation(), round)
-        };
-        self.barrier_flags.as_deref().and_then(heard).is_some()
+        self.barrier_flags.as_deref().is_some_and(|flags| self.is_written_to(flags, which))
+    }
+
+    #[inline]
+    fn is_written_to(&self, flags: &Flags, which: Which) -> bool {
+        let Some(round) = self.leaders[which as usize].awaited() else { return false };
+        flags.heard(which, self.shm().progress_of(which).generation(), round).is_some()
     }
 
     /// Whether a barrier could go on with what was written. Loads only.
     #[inline]
     pub(crate) fn any_written(&self) -> bool {
-        self.barrier_flags.is_some()
-            && [Which::Client, Which::Inner].into_iter().any(|which| self.is_written(which))
+        self.barrier_flags.as_deref().is_some_and(|flags| {
+            self.is_written_to(flags, Which::Client) || self.is_written_to(flags, Which::Inner)
+        })
     }
 
     /// Before a sleep, which no write ends: asks for the words that barriers wait for as messages.

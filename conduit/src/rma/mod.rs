@@ -14,7 +14,7 @@ use crate::rank::RankContext;
 
 impl RankContext {
     /// What every one-sided call checks first.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn rma_target<M: Mode>(
         &self,
         call: &'static str,

@@ -5,9 +5,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use bitflags::bitflags;
-use bootstrap::Rank;
 
-use crate::transport::net::SendBuffer;
+use crate::transport::net::{SendBuffer, Via};
 use crate::transport::op_counter::OpCounter;
 
 pub use super::limits::{LUB_LONG, LUB_MEDIUM, MAX_ARGS, MAX_LONG, max_long_alloc, max_medium};
@@ -96,7 +95,7 @@ pub(crate) struct Arrived<'a> {
     pub(crate) args: &'a [i32],
     pub(crate) payload: ArrivedPayload<'a>,
     /// How to reply to a message that came over the network.
-    pub(crate) reply: Option<&'a ReplyToken>,
+    pub(crate) reply: Option<&'a ReplyToken<'a>>,
 }
 
 #[derive(Debug)]
@@ -115,10 +114,9 @@ pub(crate) enum ArrivedPayload<'a> {
 
 /// The way back of a message that came over the network, valid while its handler runs.
 #[derive(Debug)]
-pub(crate) struct ReplyToken {
-    pub(crate) source: Rank,
-    /// Connection of that rank that the message came through.
-    pub(crate) connection: usize,
+pub(crate) struct ReplyToken<'a> {
+    /// Where the message came from.
+    pub(crate) from: Via<'a>,
     pub(crate) request: bool,
     pub(crate) replied: Cell<bool>,
 }

@@ -122,7 +122,10 @@ impl Transport {
     pub(crate) fn send<M: Mode>(&self, message: &AmMessage<'_>) -> Result<bool, Box<net::Error>> {
         match self.route(message.target) {
             Route::Shm(local) => Ok(self.shm.send::<M>(local, message)),
-            Route::Net(_) => self.net().map_or(Ok(false), |net| net.send(message)),
+            Route::Net(_) => match self.net() {
+                Some(net) => Ok(net.send(message)?.is_yes()),
+                None => Ok(false),
+            },
         }
     }
 
@@ -135,7 +138,7 @@ impl Transport {
             Route::Shm(local) => self.shm.send_internal(local, id, args),
             Route::Net(_) => {
                 let send = |net: &NetTransport| net.send(&message);
-                matches!(self.net().map(send), Some(Ok(true)))
+                matches!(self.net().map(send), Some(Ok(net::Sent::Yes)))
             }
         }
     }
@@ -299,10 +302,13 @@ impl Transport {
     #[inline(always)]
     pub(crate) fn reply(
         &self,
-        token: &message::ReplyToken,
+        token: &message::ReplyToken<'_>,
         message: &AmMessage<'_>,
     ) -> Result<bool, Box<net::Error>> {
-        self.net().map_or(Ok(false), |net| net.reply(token, message))
+        match self.net() {
+            Some(net) => Ok(net.reply(token, message)?.is_yes()),
+            None => Ok(false),
+        }
     }
 
     /// Whether a poll would certainly find something in the network. A hint.

@@ -21,10 +21,11 @@ pub(super) fn two_on_one(side: &mut Side<'_>) -> Done {
     let ends = [rig.connected(side, &plan)?, rig.connected(side, &plan)?];
     let each = 20_u64;
     if side.role == 1 {
-        for n in 0..2 * each {
-            let at = usize::try_from(n)? * 64;
-            srq.post(&RecvWr { id: n, buffer: buffer.sge(at, 64) })?;
-        }
+        let all: Vec<RecvWr> = (0..2 * each)
+            .map(|id| Ok(RecvWr { id, buffer: buffer.sge(usize::try_from(id)? * 64, 64) }))
+            .collect::<Done<_>>()?;
+        let posted = srq.post_list(&all);
+        ensure!(posted == all.len(), "{posted} of {} in lists", all.len());
         for end in &ends {
             let refused = end.qp.post_receive(&RecvWr { id: 0, buffer: buffer.sge(0, 8) });
             ensure!(refused.is_err(), "a receive beside the shared queue is taken");
@@ -59,8 +60,9 @@ pub(super) fn two_on_one(side: &mut Side<'_>) -> Done {
         srq.post(&receive).map_err(|e| fail(format!("{n} of {}: {e}", srq.depth())))?;
     }
     let room = srq.depth() * 2 + 64;
-    let full = (0..room).any(|_| srq.post(&receive) == Err(PostError::Full));
-    ensure!(full, "{room} more in a queue for {}", srq.depth());
+    let more = srq.post_list(&vec![receive; room as usize]);
+    ensure!(more < room as usize, "{room} more in a queue for {}", srq.depth());
+    ensure!(srq.post(&receive) == Err(PostError::Full), "one more after {more} of {room}");
     let beyond = rig.device.caps().max_srq_wr.checked_add(1);
     let refused = beyond.map(|depth| rig.device.shared_receive_queue(depth));
     ensure!(!matches!(refused, Some(Ok(_))), "deeper than the limit is taken");

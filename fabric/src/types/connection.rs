@@ -46,6 +46,12 @@ impl AtomicQpState {
         QpState::of_number(self.0.load(order).into())
     }
 
+    /// Whether it is this state.
+    #[inline(always)]
+    pub(crate) fn is(&self, state: QpState, order: Ordering) -> bool {
+        self.0.load(order) == state as u8
+    }
+
     pub(crate) fn store(&self, state: QpState, order: Ordering) {
         self.0.store(state as u8, order);
     }

@@ -205,6 +205,8 @@ pub struct Completion {
     pub status: Status,
     /// What it was.
     pub opcode: Opcode,
+    /// The vendor's detail of an error.
+    pub vendor: u32,
     /// Bytes received (a datagram's with its 40 bytes of GRH), or written with immediate data.
     pub len: u32,
     /// Immediate data of a received message.
@@ -213,8 +215,6 @@ pub struct Completion {
     pub qpn: u32,
     /// A datagram's sender.
     pub source_qpn: u32,
-    /// The vendor's detail of an error.
-    pub vendor: u32,
 }
 
 impl Completion {

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use crate::{AsyncEvent, Completion, LinkLayer, Opcode, PortState, PostError, Sge, Status};
+use crate::{AsyncEvent, Completion, LinkLayer, Opcode, PortState, PostError, RecvWr, Sge, Status};
 
 use super::context::failure;
 use super::ffi;
@@ -75,13 +75,12 @@ fn opcode(number: i32) -> Opcode {
     /// Those of requests, from 0 on.
     const REQUESTS: [Opcode; 5] =
         [Opcode::Send, Opcode::Write, Opcode::Read, Opcode::CompareSwap, Opcode::FetchAdd];
+    // Receives have this bit.
+    if number & 128 != 0 {
+        return if number == 129 { Opcode::ReceivedWrite } else { Opcode::Receive };
+    }
     let request = usize::try_from(number).ok().and_then(|number| REQUESTS.get(number));
-    request.copied().unwrap_or(match number {
-        129 => Opcode::ReceivedWrite,
-        // Receives have this bit.
-        number if number & 128 != 0 => Opcode::Receive,
-        _ => Opcode::Send,
-    })
+    request.copied().unwrap_or(Opcode::Send)
 }
 
 pub(super) fn port_state(number: i32) -> PortState {
@@ -111,6 +110,40 @@ pub(super) fn receive(id: u64, sge: &mut ffi::Sge) -> ffi::RecvWr {
     // Some providers read a length of 0 as 2^31.
     let num_sge = c_int::from(sge.length != 0);
     ffi::RecvWr { wr_id: id, next: ptr::null_mut(), sg_list: ptr::from_mut(sge), num_sge }
+}
+
+/// Receive requests that a driver is given together.
+const TOGETHER: usize = 16;
+
+/// Posts receive requests in lists; `post` gives a list to the driver, and says with which it ends
+/// before all are posted. Returns how many were.
+pub(super) fn post_lists(
+    receives: &[RecvWr],
+    post: impl Fn(*mut ffi::RecvWr, *mut *mut ffi::RecvWr) -> c_int,
+) -> usize {
+    let mut posted = 0;
+    for list in receives.chunks(TOGETHER) {
+        let mut buffers = [sge(&Sge::default()); TOGETHER];
+        let mut requests = [receive(0, &mut buffers[0]); TOGETHER];
+        let places = buffers.iter_mut().zip(&mut requests);
+        for (from, (buffer, request)) in list.iter().zip(places) {
+            *buffer = sge(&from.buffer);
+            *request = receive(from.id, buffer);
+        }
+        for at in (1..list.len()).rev() {
+            let next = ptr::from_mut(&mut requests[at]);
+            requests[at - 1].next = next;
+        }
+        let (first, mut bad) = (requests.as_mut_ptr(), ptr::null_mut());
+        if post(first, &raw mut bad) == 0 {
+            posted += list.len();
+            continue;
+        }
+        // Who says nothing has posted none.
+        let taken = requests.iter().position(|request| ptr::eq(request, bad)).unwrap_or(0);
+        return posted + taken.min(list.len());
+    }
+    posted
 }
 
 #[inline]

@@ -8,7 +8,7 @@ use std::ptr;
 use crate::{Data, Operation, PostError, QpState, QpType, RecvWr, SendWr};
 
 use super::address_handle::VerbsAh;
-use super::convert::{outcome, receive, sge};
+use super::convert::{outcome, post_lists, receive, sge};
 use super::domain::MAX_SGE;
 use super::ffi;
 use super::qp::VerbsQp;
@@ -23,14 +23,15 @@ const INLINE: usize = MAX_INLINE as usize;
 /// What became of a request of a queue pair.
 #[inline(always)]
 fn taken(qp: &VerbsQp, result: c_int) -> Result<(), PostError> {
-    if result == 0 && qp.known_state() == QpState::Error {
+    if result == 0 && qp.is_in(QpState::Error) {
         qp.flush();
     }
     outcome(result)
 }
 
+/// Whether receives may be posted.
 #[inline]
-pub(super) fn post_receive(qp: &VerbsQp, request: &RecvWr) -> Result<(), PostError> {
+fn receives(qp: &VerbsQp) -> Result<(), PostError> {
     if matches!(qp.qp_type, QpType::XrcSend | QpType::XrcRecv) {
         return Err(PostError::Invalid(
             "extended reliable connections receive into queues of a domain",
@@ -39,9 +40,31 @@ pub(super) fn post_receive(qp: &VerbsQp, request: &RecvWr) -> Result<(), PostErr
     if qp.srq.is_some() {
         return Err(PostError::Invalid("receives go to the shared receive queue"));
     }
-    if qp.known_state() == QpState::Reset {
+    if qp.is_in(QpState::Reset) {
         return Err(PostError::State(QpState::Reset));
     }
+    Ok(())
+}
+
+/// As [`post_receive`], in lists. Returns how many were posted.
+pub(super) fn post_receives(qp: &VerbsQp, requests: &[RecvWr]) -> usize {
+    if receives(qp).is_err() {
+        return 0;
+    }
+    let post_recv = qp.domain().post_recv;
+    // SAFETY: a living queue pair, requests of one entry each; the caller holds the regions of
+    // their keys.
+    let posted =
+        post_lists(requests, |first, bad| unsafe { post_recv(qp.qp.as_ptr(), first, bad) });
+    if posted > 0 && qp.is_in(QpState::Error) {
+        qp.flush();
+    }
+    posted
+}
+
+#[inline]
+pub(super) fn post_receive(qp: &VerbsQp, request: &RecvWr) -> Result<(), PostError> {
+    receives(qp)?;
     let mut buffer = sge(&request.buffer);
     let mut wr = receive(request.id, &mut buffer);
     let mut bad = ptr::null_mut();
@@ -58,9 +81,8 @@ pub(super) fn post_send(
     send: &SendWr<'_>,
     queue: Option<u32>,
 ) -> Result<(), PostError> {
-    let state = qp.known_state();
-    if !matches!(state, QpState::Rts | QpState::Error) {
-        return Err(PostError::State(state));
+    if !qp.is_in(QpState::Rts) && !qp.is_in(QpState::Error) {
+        return Err(PostError::State(qp.known_state()));
     }
     // Every queue pair that sends gathers one entry.
     let (mut part, flags) = match send.data {
@@ -76,21 +98,15 @@ pub(super) fn post_send(
     submit(qp, send, queue, (&raw mut part, 1), flags)
 }
 
-/// As [`post_send`], of a message that goes inline over a reliable connection.
+/// As [`post_send`], of a message that goes inline over a reliable connection. Whether it was
+/// posted.
 #[inline(always)]
-pub(super) fn send_inline(
-    qp: &VerbsQp,
-    id: u64,
-    imm: u32,
-    bytes: &[u8],
-    signaled: bool,
-) -> Result<(), PostError> {
-    let straight = qp.known_state() == QpState::Rts
-        && qp.qp_type == QpType::Rc
-        && bytes.len() <= qp.inline as usize;
+pub(super) fn send_inline(qp: &VerbsQp, id: u64, imm: u32, bytes: &[u8], signaled: bool) -> bool {
+    let straight =
+        qp.is_in(QpState::Rts) && qp.qp_type == QpType::Rc && bytes.len() <= qp.inline as usize;
     if !straight {
         let (operation, data) = (Operation::Send { imm: Some(imm) }, Data::Inline(&[bytes]));
-        return post_send(qp, &SendWr { id, operation, data, signaled, to: None }, None);
+        return post_send(qp, &SendWr { id, operation, data, signaled, to: None }, None).is_ok();
     }
     let mut part = inline_sge(bytes);
     let mut wr = ffi::SendWr {
@@ -109,7 +125,10 @@ pub(super) fn send_inline(
     // SAFETY: a living queue pair and one request of one written entry, which is copied during the
     // call.
     let result = unsafe { (qp.post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
-    taken(qp, result)
+    if result == 0 && qp.is_in(QpState::Error) {
+        qp.flush();
+    }
+    result == 0
 }
 
 const AWAITS_DATA: PostError = PostError::Invalid("reads and atomics need registered memory");

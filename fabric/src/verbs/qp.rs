@@ -115,6 +115,12 @@ impl VerbsQp {
         self.state.load(Ordering::Relaxed)
     }
 
+    /// Whether the last change left this state.
+    #[inline(always)]
+    pub(super) fn is_in(&self, state: QpState) -> bool {
+        self.state.is(state, Ordering::Relaxed)
+    }
+
     fn asked_state(&self) -> Option<QpState> {
         let (mut attr, mut init) = (ffi::QpAttr::ZERO, ffi::QpInitAttr::ZERO);
         let query = self.domain().opened.library.query_qp;
@@ -337,13 +343,7 @@ impl QueuePair for VerbsQp {
         post::post_send(self, send, None)
     }
 
-    fn send_inline(
-        &self,
-        id: u64,
-        imm: u32,
-        bytes: &[u8],
-        signaled: bool,
-    ) -> Result<(), PostError> {
+    fn send_inline(&self, id: u64, imm: u32, bytes: &[u8], signaled: bool) -> bool {
         post::send_inline(self, id, imm, bytes, signaled)
     }
 
@@ -353,6 +353,10 @@ impl QueuePair for VerbsQp {
 
     fn post_receive(&self, receive: &RecvWr) -> Result<(), PostError> {
         post::post_receive(self, receive)
+    }
+
+    fn post_receives(&self, receives: &[RecvWr]) -> usize {
+        post::post_receives(self, receives)
     }
 }
 

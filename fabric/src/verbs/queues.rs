@@ -7,8 +7,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::{
-    Channel, Completion, CompletionQueue, Error, PostError, RecvWr, SharedReceiveQueue, Status,
-    checks,
+    Channel, Completion, CompletionQueue, Error, Look, PostError, RecvWr, SharedReceiveQueue,
+    Status, checks,
 };
 
 use super::context::{failure, make_nonblocking};
@@ -146,42 +146,6 @@ impl VerbsCq {
         completion
     }
 
-    /// As [`VerbsCq::take`], of one.
-    #[inline(always)]
-    fn take_one(&self, room: &mut Completion) -> Result<usize, Error> {
-        let mut seen = ffi::Wc::ZERO;
-        // SAFETY: a living queue and room for one completion.
-        let got = unsafe { (self.poll_cq)(self.cq.as_ptr(), 1, &raw mut seen) };
-        match got {
-            0 => Ok(0),
-            1 => {
-                *room = self.seen(&seen);
-                Ok(1)
-            }
-            _ => Err(self.broken(got)),
-        }
-    }
-
-    /// As [`CompletionQueue::poll`], a batch at a time.
-    #[inline(never)]
-    fn take_batches(&self, into: &mut [Completion]) -> Result<usize, Error> {
-        let mut taken = 0;
-        for room in into.chunks_mut(BATCH) {
-            match self.take(room) {
-                Ok(count) => {
-                    taken += count;
-                    if count < room.len() {
-                        break;
-                    }
-                }
-                // What was taken is handed out first; the error comes again with the next poll.
-                Err(_) if taken > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(taken)
-    }
-
     #[cold]
     fn broken(&self, result: c_int) -> Error {
         let source = if result == -1 {
@@ -200,10 +164,43 @@ impl CompletionQueue for VerbsCq {
     }
 
     fn poll(&self, into: &mut [Completion]) -> Result<usize, Error> {
-        // A poll of a queue that is mostly empty clears no room for a batch.
-        match into {
-            [one] => self.take_one(one),
-            _ => self.take_batches(into),
+        // One that is mostly not there clears no room for a batch.
+        if let [one] = into {
+            match self.look(one) {
+                Look::Nothing => return Ok(0),
+                Look::One => return Ok(1),
+                // Asked again below, which says why.
+                Look::Failed => {}
+            }
+        }
+        let mut taken = 0;
+        for room in into.chunks_mut(BATCH) {
+            match self.take(room) {
+                Ok(count) => {
+                    taken += count;
+                    if count < room.len() {
+                        break;
+                    }
+                }
+                // What was taken is handed out first; the error comes again with the next poll.
+                Err(_) if taken > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(taken)
+    }
+
+    fn look(&self, into: &mut Completion) -> Look {
+        // Zeroed, as in `take`.
+        let mut seen = ffi::Wc::ZERO;
+        // SAFETY: a living queue and room for one completion.
+        match unsafe { (self.poll_cq)(self.cq.as_ptr(), 1, &raw mut seen) } {
+            0 => Look::Nothing,
+            1 => {
+                *into = self.seen(&seen);
+                Look::One
+            }
+            _ => Look::Failed,
         }
     }
 
@@ -267,6 +264,12 @@ impl SharedReceiveQueue for VerbsSrq {
         // SAFETY: a living queue, one request of one entry; the caller holds the region of its key.
         let result = unsafe { (self.post)(self.srq.as_ptr(), &raw mut request, &raw mut bad) };
         convert::outcome(result)
+    }
+
+    fn post_list(&self, receives: &[RecvWr]) -> usize {
+        // SAFETY: as above, of a list of such requests.
+        let post = |first, bad| unsafe { (self.post)(self.srq.as_ptr(), first, bad) };
+        convert::post_lists(receives, post)
     }
 
     fn depth(&self) -> u32 {

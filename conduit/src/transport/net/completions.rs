@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ::settings::deadlines::net as deadlines;
-use fabric::{Completion, Status};
+use fabric::{Completion, Look, Status};
 
 use super::context::NetContext;
 use super::error::Error;
@@ -31,6 +31,20 @@ impl NetContext {
             }
         }
         Ok(count)
+    }
+
+    /// As [`NetContext::reap`], where most often nothing is under way.
+    #[inline(always)]
+    pub(super) fn reap_if_any(&self) -> Result<usize, Box<Error>> {
+        match &self.rails[..] {
+            [rail] if rail.is_quiet() => Ok(0),
+            _ => self.reap_any(),
+        }
+    }
+
+    #[inline(never)]
+    fn reap_any(&self) -> Result<usize, Box<Error>> {
+        Ok(self.reap()?)
     }
 
     /// As [`NetContext::reap`], for one rail.
@@ -65,11 +79,17 @@ impl NetContext {
 
     /// As [`NetContext::take_ends`], of the only rail, where one request is under way.
     fn take_end(&self, rail: &Rail, looks: u32, done: impl Fn() -> bool) -> Result<u32, Error> {
-        let mut one = [Completion::EMPTY];
+        let mut one = Completion::EMPTY;
         for left in (0..looks).rev() {
-            if rail.send_cq.poll(&mut one)? > 0 {
-                self.finished(0, &one[0])?;
-                return Ok(left);
+            match rail.send_cq.look(&mut one) {
+                Look::Nothing => {}
+                Look::One => {
+                    self.finished(0, &one)?;
+                    return Ok(left);
+                }
+                Look::Failed => {
+                    self.reap()?;
+                }
             }
             // Another thread may have taken it.
             if done() {
@@ -88,17 +108,17 @@ impl NetContext {
         if rail.under_way() != 1 || rail.is_reaped.load(Ordering::Relaxed) {
             return false;
         }
-        let mut one = [Completion::EMPTY];
-        match rail.send_cq.poll(&mut one) {
-            Ok(0) => return false,
-            Ok(_) if one[0].id == number && one[0].status == Status::Success => {
+        let mut one = Completion::EMPTY;
+        match rail.send_cq.look(&mut one) {
+            // The next poll says what failed.
+            Look::Nothing | Look::Failed => return false,
+            Look::One if one.id == number && one.status == Status::Success => {
                 // What it has is at hand.
                 self.lone.end();
                 slots.give_back();
                 return true;
             }
-            Ok(_) => self.finished_elsewhere(&one[0]),
-            Err(error) => self.fail(error.into()),
+            Look::One => self.finished_elsewhere(&one),
         }
         self.lone.is_complete()
     }

@@ -48,8 +48,9 @@ pub(super) struct NetContext {
     pub(super) memory: Cache,
     pub(super) pending: PendingOps,
     pub(super) lone: Lone,
-    /// Requests of this rank that may still be sent.
-    pub(super) credits: Permits,
+    /// Requests of this rank that may still be sent; `None` where those to each peer are bound, and
+    /// no more together.
+    pub(super) credits: Option<Permits>,
     pub(super) receive: ReceiveState,
     /// Connections on which an ack is due.
     pub(super) acks_pending: AtomicU32,
@@ -95,7 +96,7 @@ impl NetContext {
             memory,
             pending: PendingOps::new(rails.iter().map(|rail| rail.send_depth).sum()),
             lone: Lone::default(),
-            credits: Permits::new(plan.sizes.credits),
+            credits: plan.sizes.binds_all(members.size).then(|| Permits::new(plan.sizes.credits)),
             receive: ReceiveState::default(),
             acks_pending: AtomicU32::new(0),
             segments: Segments::new(rails.len()),
@@ -121,6 +122,14 @@ impl NetContext {
             None => self.ask_for(rank),
         }
         peer
+    }
+
+    /// So many requests more may be sent to all peers together.
+    #[inline(always)]
+    pub(super) fn give_credits(&self, count: u32) {
+        if let Some(all) = &self.credits {
+            all.give(count);
+        }
     }
 
     #[cold]

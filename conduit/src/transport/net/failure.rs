@@ -41,11 +41,13 @@ impl FailureState {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn check(&self) -> Result<(), Error> {
-        if !self.has_failed.load(Ordering::Acquire) {
-            return Ok(());
-        }
+        if self.has_failed.load(Ordering::Acquire) { self.take() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn take(&self) -> Result<(), Error> {
         match self.failure.try_lock().ok().and_then(|mut failure| failure.take()) {
             Some(error) if !self.is_ignored() => Err(error),
             _ => Ok(()),

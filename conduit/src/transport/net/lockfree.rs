@@ -15,6 +15,9 @@ type Chunk<T> = OnceLock<Box<[OnceLock<T>]>>;
 /// A table whose elements never move: chunk `k` holds `64 * 2^k` of them.
 #[derive(Debug)]
 pub(super) struct AppendTable<T> {
+    /// Chunk 0, where most tables have all.
+    first: Box<[OnceLock<T>]>,
+    /// All but chunk 0.
     chunks: [Chunk<T>; CHUNKS],
     len: AtomicU32,
 }
@@ -28,25 +31,32 @@ fn place(index: u32) -> (usize, usize) {
 
 impl<T> AppendTable<T> {
     pub(super) fn new() -> Self {
-        Self { chunks: std::array::from_fn(|_| OnceLock::new()), len: AtomicU32::new(0) }
+        let first = (0..FIRST).map(|_| OnceLock::new()).collect();
+        Self { first, chunks: std::array::from_fn(|_| OnceLock::new()), len: AtomicU32::new(0) }
     }
 
     /// Adds an element; returns its index.
     pub(super) fn push(&self, value: T) -> u32 {
         let index = self.len.fetch_add(1, Ordering::Relaxed);
-        let (chunk, at) = place(index);
-        let fresh = || (0..FIRST << chunk).map(|_| OnceLock::new()).collect();
-        let _ = self.chunks[chunk].get_or_init(fresh)[at].set(value);
+        let row = match self.first.get(index as usize) {
+            Some(row) => row,
+            None => {
+                let (chunk, at) = place(index);
+                let fresh = || (0..FIRST << chunk).map(|_| OnceLock::new()).collect();
+                &self.chunks[chunk].get_or_init(fresh)[at]
+            }
+        };
+        let _ = row.set(value);
         index
     }
 
     /// An element that was pushed; `None` for any other index.
     #[inline(always)]
     pub(super) fn get(&self, index: u32) -> Option<&T> {
-        if index < FIRST {
-            return self.chunks[0].get()?.get(index as usize)?.get();
+        match self.first.get(index as usize) {
+            Some(row) => row.get(),
+            None => self.get_beyond(index),
         }
-        self.get_beyond(index)
     }
 
     /// As [`AppendTable::get`], of one that is in no first chunk.

@@ -53,7 +53,7 @@ mod xrc;
 
 pub(crate) use fabric::AtomicCap;
 
-pub(crate) use self::am::receive::Poll;
+pub(crate) use self::am::polls::Poll;
 pub(crate) use self::atomics::WordOp;
 pub(crate) use self::error::Error;
 pub(crate) use self::members::{Common, Members};
@@ -64,7 +64,7 @@ pub(crate) use self::memory::pool::{Inbox, RawTarget, RemoteInbox, SegmentMemory
 pub(crate) use self::memory::refusals::Refusals;
 pub(crate) use self::parts::{OwnPart, PartLimits};
 pub(crate) use self::pending_ops::{Fetched, FetchedBy};
-pub(crate) use self::post::Sent;
+pub(crate) use self::post::{Sent, Via};
 pub(crate) use self::rma::RawSource;
 pub(crate) use self::settings::NetSettings;
 pub(crate) use self::small::{MOST_SMALL, OneCall, Small, SmallSent};

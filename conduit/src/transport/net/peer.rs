@@ -80,6 +80,9 @@ pub(super) struct Connection {
     /// An ack, or a message about credits, could not be sent when it was due.
     pub(super) ack_pending: AtomicBool,
     pub(super) flow: Flow,
+    /// It has a receive queue of its own with room for buffers that wait, and credits that do not
+    /// move.
+    pub(super) is_plain: bool,
 }
 
 impl Connection {
@@ -94,12 +97,6 @@ impl Connection {
     fn receives_on(&self, qpn: u32) -> bool {
         self.main.recv_qp == qpn
             || self.requests.as_ref().is_some_and(|send_qp| send_qp.recv_qp == qpn)
-    }
-
-    /// Whether it has a receive queue of its own, and credits that do not move.
-    #[inline]
-    pub(super) const fn is_plain(&self) -> bool {
-        self.requests.is_none() && matches!(self.flow, Flow::Fixed)
     }
 
     /// Both queue pairs, or the only one.

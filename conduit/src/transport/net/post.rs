@@ -13,12 +13,21 @@ use super::signal::Signal;
 use crate::trace::{self, Cause};
 
 /// What became of an attempt.
+// As wide as an error in a box, so that a result of either comes in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
 #[must_use]
 pub(crate) enum Sent {
     Yes,
     /// No credit, buffer or slot, or not connected yet: poll and try again.
     Full,
+}
+
+impl Sent {
+    #[inline(always)]
+    pub(crate) const fn is_yes(self) -> bool {
+        matches!(self, Self::Yes)
+    }
 }
 
 /// Slots to keep for messages that others wait for: of a queue pair, and of a completion queue.
@@ -28,8 +37,9 @@ pub(super) struct Reserve {
     pub(super) completion_queue: u32,
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct Via<'a> {
+/// A connection with a peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Via<'a> {
     pub(super) peer: &'a Peer,
     /// Its place among the peer's connections.
     pub(super) index: usize,
@@ -47,7 +57,7 @@ pub(super) struct Slots<'a> {
 
 impl<'a> Slots<'a> {
     /// Takes a slot of the send queue and one of its completion queue.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(rail: &'a Rail, send_qp: &'a SendQp, reserve: Reserve) -> Option<Self> {
         if !send_qp.slots.take(reserve.queue_pair) {
             trace::lacks(Cause::SendQueue);
@@ -170,6 +180,7 @@ impl NetContext {
     }
 
     /// Posts a Short that goes inline, on the main queue pair of a connection (by its rank and index).
+    /// `false`: it was not posted.
     #[inline(always)]
     pub(super) fn post_short(
         &self,
@@ -177,31 +188,19 @@ impl NetContext {
         (peer, connection): (Rank, usize),
         imm: u32,
         bytes: &[u8],
-    ) -> Result<Sent, Box<Error>> {
+    ) -> bool {
         let kind = OpKind::Message;
         let op =
             PendingOp { kind, peer, connection, for_requests: false, buffer: None, has_end: false };
         trace::posts(&Data::Inline(&[]));
-        let id = op.number(slots.signal());
-        match slots.send_qp.qp.send_inline(id, imm, bytes, slots.signaled) {
-            Ok(()) => {
-                slots.posted();
-                Ok(Sent::Yes)
-            }
-            Err(error) => self.not_posted_short(slots, peer, id, error),
+        let signal = slots.signal();
+        let posted = slots.send_qp.qp.send_inline(op.number(signal), imm, bytes, slots.signaled);
+        if posted {
+            slots.posted();
+        } else {
+            slots.not_used(signal);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn not_posted_short(
-        &self,
-        slots: Slots<'_>,
-        peer: Rank,
-        id: u64,
-        error: PostError,
-    ) -> Result<Sent, Box<Error>> {
-        self.not_posted(&slots, (OpKind::Message, peer), id, error).map_err(Box::new)
+        posted
     }
 
     // Not by a reference to all of the operation, which would have to be in memory for it.

@@ -67,7 +67,9 @@ impl NetContext {
             }
         }
         self.add_buffers(rank, at, &main)?;
+        let own_queue = requests.is_none() && sizes.waiting > 0;
         Ok(Connection {
+            is_plain: own_queue && matches!(flow, Flow::Fixed),
             rail: at,
             main,
             requests,

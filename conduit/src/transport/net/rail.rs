@@ -284,6 +284,24 @@ impl Rail {
         due
     }
 
+    /// Whether a poll need not look for ends of sends. One that looks for failures alone is due for
+    /// [`Rail::is_look_due`], too.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        if self.is_sending() {
+            return false;
+        }
+        if !self.has_unsignaled() {
+            return true;
+        }
+        let polls = self.unlooked.load(Ordering::Relaxed) + 1;
+        let quiet = polls < SELDOM;
+        if quiet {
+            self.unlooked.store(polls, Ordering::Relaxed);
+        }
+        quiet
+    }
+
     /// The next poll looks for them.
     pub(super) fn look_soon(&self) {
         self.unlooked.store(SELDOM - 1, Ordering::Relaxed);

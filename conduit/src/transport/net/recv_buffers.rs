@@ -7,7 +7,8 @@
 //!
 //! The buffer of a Short waits to be posted while somebody waits for the Short, or for its answer. On
 //! each rail one waits at most, and each receive queue of a connection has one more than credits
-//! promise (`Sizes::waiting`), so that no message lacks one. The look that finds
+//! promise (`Sizes::waiting`), so that no message lacks one. A queue for requests that connections
+//! share promises nothing, and has many. The look that finds
 //! nothing posts it, and so does the next message whose buffer is to wait.
 
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use std::time::Instant;
 
 use ::settings::deadlines::net as deadlines;
 use bootstrap::Rank;
-use fabric::{Device, PostError, RecvWr, Sge, SharedReceiveQueue};
+use fabric::{Device, PostError, QueuePair, RecvWr, Sge, SharedReceiveQueue};
 use settings::log::RANK;
 use settings::say;
 
@@ -30,6 +31,30 @@ use super::settings::sizes::FIRST_REPLIES;
 
 /// Number of a receive that names no memory: no index of a buffer.
 pub(super) const EMPTY_RECEIVE: u64 = u64::MAX;
+
+/// Where receive buffers are posted.
+#[derive(Clone, Copy)]
+enum Queue<'a> {
+    Own(&'a dyn QueuePair),
+    Shared(&'a dyn SharedReceiveQueue),
+}
+
+impl Queue<'_> {
+    fn post(self, receive: &RecvWr) -> Result<(), PostError> {
+        match self {
+            Self::Own(qp) => qp.post_receive(receive),
+            Self::Shared(queue) => queue.post(receive),
+        }
+    }
+
+    /// How many of these, in their order, were posted.
+    fn post_list(self, receives: &[RecvWr]) -> usize {
+        match self {
+            Self::Own(qp) => qp.post_receives(receives),
+            Self::Shared(queue) => queue.post_list(receives),
+        }
+    }
+}
 
 impl NetContext {
     /// What a rank has without connections.
@@ -51,10 +76,9 @@ impl NetContext {
         let (rail, sizes) = (&self.rails[at], &self.plan.sizes);
         self.add_sends(0)?;
         let (Some(shared), Some(srq)) = (&rail.shared, sizes.srq) else {
-            let post = |receive: &RecvWr| main.qp.post_receive(receive);
-            return self.add_receives((rank, at), sizes.first_receives(), post);
+            return self.add_receives((rank, at), sizes.first_receives(), Queue::Own(&*main.qp));
         };
-        let replies = |receive: &RecvWr| shared.replies.post(receive);
+        let replies = Queue::Shared(&*shared.replies);
         if shared.reply_supply.made() == 0 {
             // For messages of the library, and the first replies.
             self.add_receives((rank, at), sizes.reserve, replies)?;
@@ -65,7 +89,6 @@ impl NetContext {
             }
         }
         let requests = sizes.more_shared(srq, shared.posted_requests.load(Ordering::Relaxed));
-        let post = |receive: &RecvWr| shared.requests.post(receive);
         match sizes.volume {
             // What comes is in the ring.
             Some(_) => {
@@ -76,7 +99,7 @@ impl NetContext {
                     posted.map_err(|source| rail.post_error("a receive", rank, source))?;
                 }
             }
-            None => self.add_receives((rank, at), requests, post)?,
+            None => self.add_receives((rank, at), requests, Queue::Shared(&*shared.requests))?,
         }
         shared.posted_requests.fetch_add(requests, Ordering::Relaxed);
         Ok(())
@@ -91,14 +114,14 @@ impl NetContext {
         let (supply, added) = match &self.rails[at].shared {
             None => {
                 let supply = &connection.account.supply;
-                let post = |receive: &RecvWr| connection.main.qp.post_receive(receive);
+                let queue = Queue::Own(&*connection.main.qp);
                 let count = supply.more();
-                (supply, (count, self.add_receives((rank, at), count, post)))
+                (supply, (count, self.add_receives((rank, at), count, queue)))
             }
             Some(shared) => {
-                let post = |receive: &RecvWr| shared.replies.post(receive);
+                let queue = Queue::Shared(&*shared.replies);
                 let count = shared.reply_supply.more();
-                (&shared.reply_supply, (count, self.add_receives((rank, at), count, post)))
+                (&shared.reply_supply, (count, self.add_receives((rank, at), count, queue)))
             }
         };
         let more = match added {
@@ -126,24 +149,23 @@ impl NetContext {
         }
     }
 
-    /// Makes buffers and posts them to a receive queue of a rail.
+    /// Makes buffers and posts them to a receive queue of a rail, in lists.
     fn add_receives(
         &self,
         (rank, at): (Rank, usize),
         count: u32,
-        post: impl Fn(&RecvWr) -> Result<(), PostError>,
+        queue: Queue<'_>,
     ) -> Result<(), Error> {
-        self.post_receives((rank, at), self.make_receives(at, count)?, post)
-    }
-
-    fn post_receives(
-        &self,
-        (rank, at): (Rank, usize),
-        buffers: Vec<Buffer>,
-        post: impl Fn(&RecvWr) -> Result<(), PostError>,
-    ) -> Result<(), Error> {
-        for buffer in buffers {
-            let posted = self.post_receive(buffer, at, &post);
+        let pool = &self.buffers.pool;
+        let lent = self.make_receives(at, count)?.into_iter().map(|buffer| {
+            let (index, piece) = pool.lend_piece(buffer, at, BUFFER_LEN);
+            (index, RecvWr { id: u64::from(index), buffer: piece })
+        });
+        let (indices, receives): (Vec<_>, Vec<_>) = lent.unzip();
+        let posted = queue.post_list(&receives);
+        // Whatever is wrong, or only busy, is seen with each of the others.
+        for buffer in indices[posted..].iter().filter_map(|index| pool.reclaim(*index)) {
+            let posted = self.post_receive(buffer, at, |receive| queue.post(receive));
             posted.map_err(|source| self.rails[at].post_error("a receive buffer", rank, source))?;
         }
         Ok(())
@@ -226,9 +248,13 @@ impl NetContext {
         let Some(connection) = peer.and_then(|peer| peer.connections.get(index as usize)) else {
             return Ok(());
         };
-        let (rail, post) =
-            (connection.rail, |receive: &RecvWr| connection.main.qp.post_receive(receive));
-        let posted = self.post_receive(buffer, rail, post);
+        let rail = connection.rail;
+        // Where queues are shared only buffers of requests wait.
+        let queue = match &self.rails[rail].shared {
+            Some(shared) => Queue::Shared(&*shared.requests),
+            None => Queue::Own(&*connection.main.qp),
+        };
+        let posted = self.post_receive(buffer, rail, |receive| queue.post(receive));
         posted.or_else(|error| self.not_reposted((rank, rail), error))
     }
 

@@ -19,7 +19,8 @@ use fabric::{Channel, CompletionQueue, Ringer};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::EventFd;
 
-use super::am::receive::{Poll, Receiver};
+use super::am::polls::Poll;
+use super::am::receive::Receiver;
 use super::connect::driver::Connector;
 use super::connect_queue::wake_event;
 use super::context::NetContext;

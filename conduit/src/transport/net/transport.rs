@@ -419,27 +419,27 @@ impl NetTransport {
         Ok(used::write(pattern, base, members.rank, members.size, &used, services)?)
     }
 
-    /// One attempt to send; `false`: not now. Starts a connection when there is none. Runs no
+    /// One attempt to send. Starts a connection when there is none. Runs no
     /// handlers. Waits only for an unpacked Long, and then for the device to have taken the
     /// payload.
     #[inline(never)]
-    pub(crate) fn send(&self, message: &AmMessage<'_>) -> Result<bool, Box<Error>> {
-        sent(self.enter(|context| Sender(context).try_message(message)))
+    pub(crate) fn send(&self, message: &AmMessage<'_>) -> Result<Sent, Box<Error>> {
+        let Some(inside) = self.inside() else { return Ok(Sent::Full) };
+        Sender(inside.context).try_message(message)
     }
 
     /// Replies to the message of a token, inside the sink's call; waits for completions of sends,
-    /// runs no handlers. `false`: the network is closing, and nobody waits for the reply.
+    /// runs no handlers. `Full`: the network is closing, and nobody waits for the reply.
     #[inline(never)]
     pub(crate) fn reply(
         &self,
-        token: &ReplyToken,
+        token: &ReplyToken<'_>,
         message: &AmMessage<'_>,
-    ) -> Result<bool, Box<Error>> {
-        sent(self.enter(|context| {
-            let sent = Sender(context).reply(token, message)?;
-            token.replied.set(sent == Sent::Yes);
-            Ok(sent)
-        }))
+    ) -> Result<Sent, Box<Error>> {
+        let Some(inside) = self.inside() else { return Ok(Sent::Full) };
+        let sent = Sender(inside.context).reply(token, message)?;
+        token.replied.set(sent.is_yes());
+        Ok(sent)
     }
 
     /// Whether the payload of a message would be read where it is, after the call too, if the
@@ -466,17 +466,18 @@ impl NetTransport {
 
     /// Takes arrived messages and completions, a bounded number, and calls `sink` for each message;
     /// how many things happened. `None`: the network is closed or was interrupted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll<M: Mode, S: Sink>(
         &self,
         sink: &S,
         what: Poll,
-    ) -> Option<Result<usize, Error>> {
+    ) -> Option<Result<usize, Box<Error>>> {
         self.enter(|context| {
-            if what == Poll::All {
-                self.threads.serve_seldom()?;
+            if what != Poll::All {
+                return Receiver(context).poll_some(sink, what, M::THREADED);
             }
-            Receiver(context).poll(sink, what, M::THREADED)
+            self.threads.serve_seldom()?;
+            Receiver(context).poll_all(sink, M::THREADED)
         })
     }
 
@@ -487,7 +488,8 @@ impl NetTransport {
         &self,
         sink: &S,
     ) -> Option<Result<usize, Box<Error>>> {
-        self.enter(|context| Receiver(context).poll_recv(sink, M::THREADED))
+        let inside = self.inside()?;
+        Some(Receiver(inside.context).poll_recv(sink, M::THREADED))
     }
 
     /// Takes completions of sends until `done`, at most `looks` times; how many are left of these.
@@ -570,10 +572,4 @@ impl Drop for NetTransport {
         self.close();
         self.threads.stop();
     }
-}
-
-/// Whether a call into the network has sent something.
-#[inline]
-fn sent(called: Option<Result<Sent, Box<Error>>>) -> Result<bool, Box<Error>> {
-    called.map_or(Ok(false), |called| called.map(|sent| sent == Sent::Yes))
 }

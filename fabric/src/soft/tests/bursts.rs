@@ -100,8 +100,11 @@ fn settle(players: &mut [Player; 2]) {
 fn messages_between_two_polls_go_together_and_a_lone_one_goes_at_once() {
     let mut players = players();
     for side in 0..2 {
-        let mut waited = 0;
-        for _ in 0..200 {
+        let (begin, mut rounds, mut waited) = (Instant::now(), 0, 0);
+        // Beside other load the thread may be awake for long.
+        while rounds < 200 || waited < 3 {
+            assert!(begin.elapsed() < LIMIT, "side {side}: {waited} waited in {rounds} rounds");
+            rounds += 1;
             settle(&mut players);
             players[side].send();
             assert_eq!(players[side].waiting(), 0, "a lone message");

@@ -391,7 +391,10 @@ fn requests_reach_the_device_as_they_were_meant() {
     fake.set("post_errno", libc::ENOMEM.into());
     let full = pair.post_send(&request(plain, Data::Gather(&[piece])));
     assert_eq!(full, Err(PostError::Full));
+    let receive = RecvWr { id: 1, buffer: Sge { addr: 4096, len: 8, lkey: 1 } };
+    assert_eq!(pair.post_receives(&[receive; 20]), 0);
     fake.set("post_errno", 0);
+    assert_eq!(pair.post_receives(&[receive; 20]), 20);
     assert_eq!(wait(&*cq, 2).len(), 2);
 
     let datagrams = device.queue_pair(&spec(QpType::Ud, &cq)).expect("pair");

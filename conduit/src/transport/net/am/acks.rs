@@ -4,25 +4,24 @@
 use std::sync::atomic::Ordering;
 
 use super::moving::Origin;
-use super::receive::RecvQp;
 use super::send::Sender;
 use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
 use crate::transport::net::peer::{Connection, Peer};
-use crate::transport::net::post::Sent;
+use crate::transport::net::post::{Sent, Via};
 
 /// The ack that became due in a batch of messages. It goes out behind the batch, or when half of the
 /// peer's credits wait here, so that a flood has few acks and the peer gets its credits in rows.
-pub(super) struct AcksOfBatch<'a>(Option<RecvQp<'a>>);
+pub(super) struct AcksOfBatch<'a>(Option<Via<'a>>);
 
 impl<'a> AcksOfBatch<'a> {
     pub(super) const NONE: Self = Self(None);
 
     /// One is due to the sender of a message. One that another sender waits for goes out.
     #[inline]
-    pub(super) fn note(&mut self, net: &NetContext, from: RecvQp<'a>) -> Result<(), Error> {
+    pub(super) fn note(&mut self, net: &NetContext, from: Via<'a>) -> Result<(), Error> {
         if let Some(before) = self.0.replace(from)
-            && !before.is(&from)
+            && !std::ptr::eq(before.connection, from.connection)
         {
             net.ack_if_due(before.peer, before.index)?;
         }

@@ -37,7 +37,7 @@ impl Sender<'_> {
         connection: &Connection,
         room: Option<&Permits>,
     ) -> bool {
-        if !self.0.credits.take(0) {
+        if self.0.credits.as_ref().is_some_and(|all| !all.take(0)) {
             trace::lacks(Cause::Credit);
             return false;
         }
@@ -45,7 +45,7 @@ impl Sender<'_> {
         let more = || self.0.add_replies(rank, connection);
         if room.is_some_and(|room| !room.take(0) && !more()) {
             trace::lacks(Cause::ReplyRoom);
-            self.0.credits.give(1);
+            self.0.give_credits(1);
             return false;
         }
         if connection.account.take() || room.is_none() && more() {
@@ -56,7 +56,7 @@ impl Sender<'_> {
         if let Flow::Moving(borrowed) = &connection.flow {
             borrowed.demand.stalled(&connection.account);
         }
-        self.0.credits.give(1);
+        self.0.give_credits(1);
         if let Some(room) = room {
             room.give(1);
         }
@@ -70,7 +70,7 @@ impl Sender<'_> {
             MessageClass::Internal => connection.internal.give(1),
             MessageClass::Request => {
                 self.0.untake(connection);
-                self.0.credits.give(1);
+                self.0.give_credits(1);
                 if let Some(room) = self.0.rails[connection.rail].reply_room() {
                     room.give(1);
                 }

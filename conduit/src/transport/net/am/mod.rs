@@ -5,6 +5,7 @@ mod admission;
 mod draft;
 pub(super) mod header;
 mod moving;
+pub(super) mod polls;
 pub(super) mod receive;
 mod ring;
 pub(super) mod send;

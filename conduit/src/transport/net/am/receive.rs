@@ -1,4 +1,4 @@
-//! Taking messages and giving each to the sink.
+//! From a completion to the sink: which connection a message came through, what it says, and its buffer.
 //!
 //! A request's buffer is replaced before its handler runs, so that a slow handler holds up no
 //! sender; the buffer is the spare for the next one afterwards. Without a spare the message is
@@ -8,7 +8,6 @@
 //! (`recv_buffers.rs`), so that nobody waits meanwhile (`short.rs`).
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
 
 use bootstrap::Rank;
 use fabric::{Completion, Opcode, Status};
@@ -16,6 +15,7 @@ use fabric::{Completion, Opcode, Status};
 use super::acks::AcksOfBatch;
 use super::header::{self, ACK, Decoded, FIRST_CLIENT_HANDLER, Head, SOURCES, Shape};
 use super::moving::Origin;
+use super::polls::Poll;
 use crate::trace::{self, Counter};
 use crate::transport::message::{Arrived, ArrivedPayload, MessageClass, ReplyToken, Sink};
 use crate::transport::neighbours;
@@ -25,21 +25,8 @@ use crate::transport::net::error::Error;
 use crate::transport::net::flow::of_connection::Flow;
 use crate::transport::net::memory::lists::RecvInfo;
 use crate::transport::net::memory::pool::{Buffer, bytes_of};
-use crate::transport::net::peer::{Connection, Peer};
-use crate::transport::net::rail::Rail;
-
-const MESSAGES: usize = 16;
-
-/// What a poll takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Poll {
-    All,
-    /// Completions of sends, and messages of the library; messages of the client wait for a later
-    /// poll. Takes no lock: for exit paths.
-    Internal,
-    /// Completions of sends only: what a rank inside a handler may take.
-    SendsOnly,
-}
+use crate::transport::net::peer::{Connection, Peer, SendQp};
+use crate::transport::net::post::Via;
 
 /// Where a message came in.
 #[derive(Clone, Copy)]
@@ -51,10 +38,11 @@ pub(super) struct RecvQp<'a> {
     pub(super) qpn: u32,
 }
 
-impl RecvQp<'_> {
-    /// Whether both are of the same connection.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        std::ptr::eq(self.connection, other.connection)
+impl<'a> RecvQp<'a> {
+    /// Without the queue pair.
+    #[inline(always)]
+    pub(super) const fn via(self) -> Via<'a> {
+        Via { peer: self.peer, index: self.index, connection: self.connection }
     }
 }
 
@@ -62,55 +50,8 @@ impl RecvQp<'_> {
 pub(crate) struct Receiver<'a>(pub(crate) &'a NetContext);
 
 impl<'a> Receiver<'a> {
-    /// One poll. `locked`: take turns with other threads.
-    #[inline(never)]
-    pub(crate) fn poll<S: Sink + ?Sized>(
-        self,
-        sink: &S,
-        what: Poll,
-        locked: bool,
-    ) -> Result<usize, Error> {
-        self.0.failure.check()?;
-        let mut count = 0;
-        if what == Poll::All && !self.0.receive.deferred.is_empty() {
-            count += self.deliver_deferred(sink)?;
-        }
-        if what != Poll::SendsOnly {
-            count += self.receive(sink, what, locked).map_err(|error| *error)?;
-        }
-        if what != Poll::All || count == 0 || self.is_short() {
-            count += self.0.reap()?;
-        }
-        if what == Poll::All && self.0.has_pending_acks() {
-            count += self.0.flush_acks()?;
-        }
-        Ok(count)
-    }
-
-    /// What a wait may do between two polls: take messages alone. Returns how many came.
-    #[inline(always)]
-    pub(crate) fn poll_recv<S: Sink + ?Sized>(
-        self,
-        sink: &S,
-        locked: bool,
-    ) -> Result<usize, Box<Error>> {
-        self.receive(sink, Poll::All, locked)
-    }
-
-    /// Whether only receive completions are possible, and polling for them needs no system call.
-    pub(crate) fn only_receives(self) -> bool {
-        self.0.rails.iter().all(|rail| rail.cheap_poll && !rail.is_sending())
-            && self.0.receive.deferred.is_empty()
-            && !self.0.has_pending_acks()
-    }
-
-    /// Whether completions of sends should be taken although there is something else to do.
-    fn is_short(self) -> bool {
-        self.0.rails.iter().any(|rail| rail.sends.left() < rail.send_depth / 2)
-            || self.0.buffers.send.len() < self.0.plan.sizes.bounce / 2
-    }
-
-    fn deliver_deferred<S: Sink + ?Sized>(self, sink: &S) -> Result<usize, Error> {
+    /// What an earlier poll for something else took.
+    pub(super) fn deliver_deferred<S: Sink + ?Sized>(self, sink: &S) -> Result<usize, Error> {
         let all = self.0.receive.deferred.take_all(&self.0.buffers.pool);
         let count = all.len();
         let mut acks = AcksOfBatch::NONE;
@@ -126,127 +67,8 @@ impl<'a> Receiver<'a> {
         Ok(count)
     }
 
-    // An error in a box, as there is no room for it in registers.
     #[inline(never)]
-    fn receive<S: Sink + ?Sized>(
-        self,
-        sink: &S,
-        what: Poll,
-        locked: bool,
-    ) -> Result<usize, Box<Error>> {
-        let all = what == Poll::All;
-        let locked = |rail: usize| all && (locked || self.0.rails[rail].receiving.is_shared());
-        let is_taken = |rail: &Rail| rail.is_taken.load(Ordering::Relaxed) && what == Poll::All;
-        if let [rail] = &self.0.rails[..] {
-            if is_taken(rail) {
-                return Ok(0);
-            }
-            return self.receive_on(0, sink, what, locked(0)).map_err(Box::new);
-        }
-        let (rails, first) =
-            (self.0.rails.len(), self.0.receive.next_rail.fetch_add(1, Ordering::Relaxed) as usize);
-        for step in 0..rails {
-            let rail = first.wrapping_add(step) % rails;
-            if is_taken(&self.0.rails[rail]) {
-                continue;
-            }
-            let count = self.receive_apart(rail, sink, what, locked(rail))?;
-            if count > 0 {
-                return Ok(count);
-            }
-        }
-        Ok(0)
-    }
-
-    /// As [`Receiver::receive_on`], out of the way of who has one rail.
-    #[inline(never)]
-    fn receive_apart<S: Sink + ?Sized>(
-        self,
-        at: usize,
-        sink: &S,
-        what: Poll,
-        locked: bool,
-    ) -> Result<usize, Error> {
-        self.receive_on(at, sink, what, locked)
-    }
-
-    /// Takes messages from one rail: one where the last poll found none, else a batch.
-    #[inline(always)]
-    pub(crate) fn receive_on<S: Sink + ?Sized>(
-        self,
-        at: usize,
-        sink: &S,
-        what: Poll,
-        locked: bool,
-    ) -> Result<usize, Error> {
-        let rail = &self.0.rails[at];
-        if rail.is_busy.load(Ordering::Relaxed) {
-            return self.receive_batch(at, sink, what, locked);
-        }
-        let mut one = [Completion::EMPTY];
-        if self.poll_cq(rail, &mut one, locked)? == 0 {
-            return self.0.post_waiting(rail).map(|()| 0);
-        }
-        rail.is_busy.store(true, Ordering::Relaxed);
-        let mut acks = AcksOfBatch::NONE;
-        if !self.took_short(at, &one[0], sink, what, &mut acks)? {
-            self.received(at, &one[0], sink, what, &mut acks)?;
-        }
-        acks.send(self.0)?;
-        Ok(1)
-    }
-
-    /// Takes a batch from one rail. The library's messages come first: a client's handler may end
-    /// this process.
-    #[inline(never)]
-    fn receive_batch<S: Sink + ?Sized>(
-        self,
-        at: usize,
-        sink: &S,
-        what: Poll,
-        locked: bool,
-    ) -> Result<usize, Error> {
-        let rail = &self.0.rails[at];
-        let mut batch = [Completion::EMPTY; MESSAGES];
-        let count = self.poll_cq(rail, &mut batch, locked)?;
-        let batch = &batch[..count];
-        if batch.is_empty() {
-            rail.is_busy.store(false, Ordering::Relaxed);
-            return self.0.post_waiting(rail).map(|()| 0);
-        }
-        let internal = |completion: &&Completion| {
-            completion.imm.is_some_and(|imm| header::handler_of(imm) < FIRST_CLIENT_HANDLER)
-        };
-        let mut acks = AcksOfBatch::NONE;
-        for completion in batch.iter().filter(internal) {
-            self.received(at, completion, sink, what, &mut acks)?;
-        }
-        for completion in batch.iter().filter(|completion| !internal(completion)) {
-            if !self.took_short(at, completion, sink, what, &mut acks)? {
-                self.received(at, completion, sink, what, &mut acks)?;
-            }
-        }
-        acks.send(self.0)?;
-        Ok(count)
-    }
-
-    /// Asks a rail for completions of receives; `locked`: none while another thread asks.
-    #[inline(always)]
-    fn poll_cq(self, rail: &Rail, into: &mut [Completion], locked: bool) -> Result<usize, Error> {
-        if locked && !rail.receiving.take() {
-            return Ok(0);
-        }
-        let count = rail.recv_cq.poll(into);
-        if locked {
-            rail.receiving.give();
-        }
-        let count = count?;
-        trace::count_some(Counter::Received, count);
-        Ok(count)
-    }
-
-    #[inline(never)]
-    fn received<S: Sink + ?Sized>(
+    pub(super) fn received<S: Sink + ?Sized>(
         self,
         rail: usize,
         completion: &Completion,
@@ -376,16 +198,16 @@ impl<'a> Receiver<'a> {
         }
         let internal = head.handler < FIRST_CLIENT_HANDLER;
         let (request, replied) = (!head.reply && !internal, Cell::new(false));
-        let token = ReplyToken { source: peer, connection: from.index, request, replied };
+        let token = ReplyToken { from: from.via(), request, replied };
         if head.shape == Shape::Short {
             // Nothing of it is left in its buffer.
-            self.repost(from, buffer)?;
+            self.repost_of_short(from, &token, buffer)?;
             hand_over(&token, &decoded, ArrivedPayload::None, sink);
         } else {
             self.deliver_payload(from, &token, (buffer, info.len), &decoded, sink)?;
         }
         if token.request && !token.replied.get() && from.connection.account.bank() {
-            acks.note(self.0, from)?;
+            acks.note(self.0, from.via())?;
         }
         Ok(())
     }
@@ -438,12 +260,24 @@ impl<'a> Receiver<'a> {
     #[inline(always)]
     pub(super) fn book_count(self, from: RecvQp<'a>, count: u32) -> Result<(), Error> {
         let RecvQp { peer, connection, .. } = from;
-        let booked = connection.account.returned(count);
-        booked.map_err(|wrong| self.malformed(peer.rank, wrong.to_string()))?;
-        self.0.credits.give(count);
+        self.returned_credits(peer.rank, connection, count)?;
         if let Some(room) = self.0.rails[connection.rail].reply_room() {
             room.give(count);
         }
+        Ok(())
+    }
+
+    /// As [`Receiver::book_count`], where receive queues are not shared.
+    #[inline(always)]
+    pub(super) fn returned_credits(
+        self,
+        peer: Rank,
+        connection: &Connection,
+        count: u32,
+    ) -> Result<(), Error> {
+        let booked = connection.account.returned(count);
+        booked.map_err(|wrong| self.malformed(peer, wrong.to_string()))?;
+        self.0.give_credits(count);
         Ok(())
     }
 
@@ -452,7 +286,7 @@ impl<'a> Receiver<'a> {
     fn deliver_payload<S: Sink + ?Sized>(
         self,
         from: RecvQp<'a>,
-        token: &ReplyToken,
+        token: &ReplyToken<'_>,
         (mut buffer, len): (Buffer, u32),
         decoded: &Decoded,
         sink: &S,
@@ -481,7 +315,7 @@ impl<'a> Receiver<'a> {
     /// The payload of a message of `bytes`; that of a packed Long is put where it belongs.
     pub(super) fn arrival<'b>(
         self,
-        token: &ReplyToken,
+        token: &ReplyToken<'_>,
         decoded: &Decoded,
         bytes: &'b mut [u8],
     ) -> Result<ArrivedPayload<'b>, Error> {
@@ -499,11 +333,32 @@ impl<'a> Receiver<'a> {
                     own.filter(|(own, _)| fits && (!packed || own.write(dest, payload)))
                 else {
                     let problem = format!("a Long to {dest}, {len} bytes, in a segment of {size}");
-                    return Err(self.malformed(token.source, problem));
+                    return Err(self.malformed(token.from.peer.rank, problem));
                 };
                 ArrivedPayload::Long { offset: dest.wrapping_add(shift), len: len as usize }
             }
         })
+    }
+
+    /// As [`Receiver::repost`], of a Short: where connections share queues that of a request may wait
+    /// until nobody waits for its handler.
+    #[inline]
+    fn repost_of_short(
+        self,
+        from: RecvQp<'a>,
+        token: &ReplyToken<'_>,
+        buffer: Buffer,
+    ) -> Result<(), Error> {
+        let fixed = matches!(from.connection.flow, Flow::Fixed);
+        let of_requests = |upper: &SendQp| token.request && upper.recv_qp == from.qpn;
+        if self.0.plan.sizes.waiting > 0
+            && fixed
+            && from.connection.requests.as_ref().is_some_and(of_requests)
+        {
+            let place = (from.peer.rank, from.index, from.connection.rail);
+            return self.0.post_later(place, buffer);
+        }
+        self.repost(from, buffer)
     }
 
     /// Gives a buffer back to the queue that a message came through.
@@ -527,7 +382,7 @@ impl<'a> Receiver<'a> {
 
 #[inline(always)]
 pub(super) fn hand_over<S: Sink + ?Sized>(
-    token: &ReplyToken,
+    token: &ReplyToken<'_>,
     decoded: &Decoded,
     payload: ArrivedPayload<'_>,
     sink: &S,
@@ -539,7 +394,7 @@ pub(super) fn hand_over<S: Sink + ?Sized>(
         false => MessageClass::Request,
     };
     sink.arrived(Arrived {
-        source: neighbours::remote(token.source),
+        source: neighbours::remote(token.from.peer.rank),
         class,
         handler: head.handler,
         args: decoded.args(),

@@ -10,7 +10,8 @@ use fabric::{Data, Operation, Sge};
 use super::acks::AcksOfBatch;
 use super::draft::Draft;
 use super::header::{self, Decoded, Encoded, FIRST_CLIENT_HANDLER, PREFIX, RING_SOURCES, Shape};
-use super::receive::{Poll, Receiver, RecvQp, hand_over};
+use super::polls::Poll;
+use super::receive::{Receiver, RecvQp, hand_over};
 use super::send::{Sender, pending_op};
 use crate::trace::{self, Cause};
 use crate::transport::message::{ArrivedPayload, MessageClass, ReplyToken, Sink};
@@ -241,12 +242,7 @@ impl<'a> Receiver<'a> {
         if decoded.head.carried != Carried::default() {
             self.book(from, &decoded)?;
         }
-        let token = ReplyToken {
-            source: peer,
-            connection: from.index,
-            request: true,
-            replied: Cell::new(false),
-        };
+        let token = ReplyToken { from: from.via(), request: true, replied: Cell::new(false) };
         if decoded.head.shape == Shape::Short {
             // Nothing of it is left in the ring.
             self.ended(from, rings, place)?;
@@ -260,7 +256,7 @@ impl<'a> Receiver<'a> {
         if rings.is_due(account) {
             self.0.ack_if_due(from.peer, from.index)?;
         } else if due {
-            acks.note(self.0, from)?;
+            acks.note(self.0, from.via())?;
         }
         Ok(())
     }
@@ -270,7 +266,7 @@ impl<'a> Receiver<'a> {
     fn deliver_loaded<S: Sink + ?Sized>(
         self,
         from: RecvQp<'a>,
-        token: &ReplyToken,
+        token: &ReplyToken<'_>,
         (rings, place): (&Rings, Place),
         (decoded, bytes): (&Decoded, &mut [u8]),
         sink: &S,

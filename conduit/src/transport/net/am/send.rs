@@ -46,8 +46,8 @@ impl<'a> Sender<'a> {
             (message.class, message.payload, &peer.connections[..])
         {
             let via = Via { peer, index: 0, connection };
-            if let Some(sent) = self.short_request(via, message.handler, message.args) {
-                return sent;
+            if self.short_request(via, message.handler, message.args) {
+                return Ok(Sent::Yes);
             }
         }
         self.to_peer(peer, None, message.class, message)
@@ -57,22 +57,19 @@ impl<'a> Sender<'a> {
     #[inline(always)]
     pub(crate) fn reply(
         self,
-        token: &ReplyToken,
+        token: &ReplyToken<'_>,
         message: &AmMessage<'_>,
     ) -> Result<Sent, Box<Error>> {
-        let Some(peer) = self.0.peers.get(token.source) else { return Ok(Sent::Full) };
-        if let (AmPayload::None, Some(connection)) =
-            (message.payload, peer.connections.get(token.connection))
-            && connection.is_plain()
-            && peer.is_open()
+        let via = token.from;
+        let Via { peer, index, connection } = via;
+        let is_plain = connection.is_plain && peer.is_open();
+        if matches!(message.payload, AmPayload::None)
+            && is_plain
+            && self.plain_short(via, MessageClass::Reply, message.handler, message.args)
         {
-            let via = Via { peer, index: token.connection, connection };
-            match self.plain_short(via, MessageClass::Reply, message.handler, message.args) {
-                None | Some(Ok(Sent::Full)) => {}
-                Some(sent) => return sent,
-            }
+            return Ok(Sent::Yes);
         }
-        self.reply_in_turn(peer, token.connection, message)
+        self.reply_in_turn(peer, index, message)
     }
 
     /// As [`Sender::reply`], waiting for what is missing.

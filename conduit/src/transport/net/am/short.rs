@@ -9,38 +9,35 @@ use fabric::{Completion, Opcode, Status};
 
 use super::acks::AcksOfBatch;
 use super::header::{self, FIRST_CLIENT_HANDLER};
-use super::receive::{Poll, Receiver, RecvQp};
+use super::polls::Poll;
+use super::receive::Receiver;
 use super::send::Sender;
 use crate::transport::message::{
     Arrived, ArrivedPayload, MAX_ARGS, MessageClass, ReplyToken, Sink,
 };
 use crate::transport::neighbours;
 use crate::transport::net::error::Error;
-use crate::transport::net::post::{Sent, Slots, Via};
+use crate::transport::net::post::{Slots, Via};
 
 impl<'a> Sender<'a> {
-    /// One attempt to send a request over the only connection with a peer; `None`: it goes the
+    /// One attempt to send a request over the only connection with a peer; `false`: it goes the
     /// general way.
     #[inline(always)]
-    pub(super) fn short_request(
-        self,
-        via: Via<'a>,
-        handler: u8,
-        args: &[i32],
-    ) -> Option<Result<Sent, Box<Error>>> {
-        if !via.connection.is_plain()
+    pub(super) fn short_request(self, via: Via<'a>, handler: u8, args: &[i32]) -> bool {
+        if !via.connection.is_plain
             || !self.take_request_credits(via.peer.rank, via.connection, None)
         {
-            return None;
+            return false;
         }
         let sent = self.plain_short(via, MessageClass::Request, handler, args);
-        if !matches!(sent, Some(Ok(Sent::Yes))) {
+        if !sent {
             self.give_credits_back(via.connection, MessageClass::Request);
         }
         sent
     }
 
-    /// One attempt to send a Short that has its credits over a connection that is plain.
+    /// One attempt to send a Short that has its credits over a connection that is plain; `false`: it
+    /// goes the general way, which also says what is wrong.
     #[inline(always)]
     pub(super) fn plain_short(
         self,
@@ -48,20 +45,23 @@ impl<'a> Sender<'a> {
         class: MessageClass,
         handler: u8,
         args: &[i32],
-    ) -> Option<Result<Sent, Box<Error>>> {
+    ) -> bool {
         let (connection, nargs) = (via.connection, args.len());
         let send_qp = &connection.main;
         let fits = nargs <= MAX_ARGS && 4 * nargs.max(1) <= send_qp.inline;
         if !fits || !connection.account.carries_nothing() {
-            return None;
+            return false;
         }
         let rail = &self.0.rails[connection.rail];
-        let slots = Slots::take_for_message(rail, send_qp, Self::reserve(class, false))?;
+        let Some(slots) = Slots::take_for_message(rail, send_qp, Self::reserve(class, false))
+        else {
+            return false;
+        };
         let reply = matches!(class, MessageClass::Reply);
         let imm = header::plain_imm(self.0.source(), handler, reply, nargs);
         let mut room = [0; 4 * MAX_ARGS];
         let bytes = header::write_args(&mut room, args);
-        Some(self.0.post_short(slots, (via.peer.rank, via.index), imm, bytes))
+        self.0.post_short(slots, (via.peer.rank, via.index), imm, bytes)
     }
 }
 
@@ -89,16 +89,12 @@ impl<'a> Receiver<'a> {
         let Some(peer) = self.0.peers.get(source) else { return Ok(false) };
         let Some(index) = peer.connection_of(rail, completion.qpn) else { return Ok(false) };
         let connection = &peer.connections[index];
-        let is_plain = handler >= FIRST_CLIENT_HANDLER
-            && peer.is_open()
-            && connection.is_plain()
-            && self.0.plan.sizes.waiting > 0;
+        let is_plain = handler >= FIRST_CLIENT_HANDLER && peer.is_open() && connection.is_plain;
         if !is_plain {
             return Ok(false);
         }
         let Some(mut buffer) = self.used_up(completion) else { return Ok(false) };
         peer.use_it();
-        let from = RecvQp { peer, index, connection, qpn: completion.qpn };
         let mut words;
         let args = match nargs {
             0 => &[][..],
@@ -110,12 +106,13 @@ impl<'a> Receiver<'a> {
         };
         let reply = header::is_reply(imm);
         if reply {
-            self.book_count(from, 1)?;
+            self.returned_credits(peer.rank, connection, 1)?;
         }
         // Nothing of it is left in its buffer.
         self.0.post_later((peer.rank, index, rail), buffer)?;
         let (request, replied) = (!reply, Cell::new(false));
-        let token = ReplyToken { source: peer.rank, connection: index, request, replied };
+        let from = Via { peer, index, connection };
+        let token = ReplyToken { from, request, replied };
         let class = if reply { MessageClass::Reply } else { MessageClass::Request };
         let (source, payload) = (neighbours::remote(peer.rank), ArrivedPayload::None);
         sink.arrived(Arrived { source, class, handler, args, payload, reply: Some(&token) });

@@ -87,6 +87,9 @@ pub(crate) struct SrqSizes {
 pub(crate) const FIRST_REPLIES: u32 = 2;
 /// Send queue entries of a connection that only replies, acks and messages of the library may use.
 pub(crate) const RESERVED_SQ_SLOTS: u32 = 2;
+/// Entries of a shared queue for requests from where one buffer more or less does not matter.
+const LEAST_SHARED_TO_WAIT: u32 = 64;
+
 /// Receive buffers of a connection for messages of the library: [`Job::reserve`] of every job.
 pub(crate) const INTERNAL_RECEIVES: u32 = 4;
 
@@ -103,8 +106,8 @@ pub(crate) struct Sizes {
     pub slack: u32,
     /// Receive buffers of a connection, or of a shared queue, for messages of the library.
     pub reserve: u32,
-    /// Receive buffers of a connection that may wait to be posted (`recv_buffers.rs`): one, where
-    /// there is room for it.
+    /// Receive buffers of a connection, or of a shared queue for requests, that may wait to be posted
+    /// (`recv_buffers.rs`): one, where there is room for it.
     pub waiting: u32,
     pub srq: Option<SrqSizes>,
     /// Where credits move: the bounds, and the credits of a rail to be lent beyond the least.
@@ -366,7 +369,11 @@ impl Plan {
         let queue = narrow(self.per_rail * in_flight);
         let flow = self.flow(queue.into())?;
         let volume = self.volume()?;
-        let waiting = u64::from(shared.is_none() && self.has_room_to_wait());
+        let waiting = u64::from(match shared {
+            None => self.has_room_to_wait(),
+            // Where credits move each stands for a buffer; written into rings, requests have none.
+            Some(_) => flow.is_none() && volume.is_none() && queue >= LEAST_SHARED_TO_WAIT,
+        });
         let sizes = Sizes {
             connections: narrow(self.columns),
             ops_per_connection: narrow(ops_per_connection),
@@ -432,6 +439,14 @@ impl Sizes {
             Some(_) => 0,
             None => 2 * self.credits_per_connection + self.reserve + self.waiting,
         }
+    }
+
+    /// Whether [`Sizes::credits`] bind a rank of a job of so many ranks: those of all its connections
+    /// are more.
+    pub(crate) fn binds_all(&self, ranks: u32) -> bool {
+        let connections = u64::from(self.connections) * u64::from(ranks.max(2) - 1);
+        let all = u64::from(self.credits_per_connection) * connections;
+        self.flow.is_some() || u64::from(self.credits) < all
     }
 
     /// Credits of a connection that may be used from the start, and of all. With shared queues all:

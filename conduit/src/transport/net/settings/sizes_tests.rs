@@ -30,6 +30,7 @@ fn a_small_job_has_the_documented_sizes() {
     let sizes = sizes(4);
     assert_eq!((sizes.ops_per_connection, sizes.ops), (24, 96));
     assert_eq!((sizes.credits_per_connection, sizes.credits, sizes.slack), (12, 36, 1));
+    assert!(!sizes.binds_all(4));
     assert_eq!((sizes.sends(), sizes.receives(), sizes.srq), (26, 25, None));
     assert_eq!((sizes.bounce, sizes.spares), (96, 1));
     assert_eq!((sizes.send_cq, sizes.receive_cq), (96, 75 + 1));
@@ -46,6 +47,8 @@ fn queues_are_shared_from_where_it_saves_memory() {
     assert_eq!(large.srq, Some(SrqSizes { requests: 511, replies: 511 }));
     assert_eq!((large.queue_pairs(), large.receives(), large.slack), (2, 0, 0));
     assert_eq!((large.credits, large.bounce), (255, 64 + 255 + 1));
+    assert!(large.binds_all(1000));
+    assert_eq!(large.waiting, 1);
     assert!(first <= 44 && sizes(43).srq.is_none() && sizes(44).queue_pairs() == 2);
 }
 

@@ -52,7 +52,7 @@ pub(super) fn echo(kind: &Kind) {
             let back = reply(rank_of(&message), message.args, load);
             let token = message.reply.expect("a way back");
             let sent = member.net.reply(token, &back).expect("reply");
-            assert!(sent);
+            assert!(sent.is_yes());
             answered.set(answered.get() + 1);
         };
         let mut rounds = 0;
@@ -120,6 +120,25 @@ fn every_size_with_all_inline_data_that_the_device_takes() {
 #[test]
 fn every_size_with_shared_receive_queues() {
     echo(&Kind { sizes: Sizes { srq: Some(SHARED), ..USUAL }, ..PLAIN });
+}
+
+/// The buffer of a request without payload is posted when nobody waits for its handler any more.
+#[test]
+fn the_buffer_of_a_short_is_posted_by_a_look_that_finds_nothing() {
+    for srq in [None, Some(SHARED)] {
+        run(2, 0, &Kind { sizes: Sizes { srq, ..USUAL }, ..PLAIN }, |member| {
+            let waits = || !member.net.context.rails[0].waiting.is_empty();
+            let seen = Cell::new(member.rank == 1);
+            let handler = |_: Arrived<'_>| {
+                assert!(waits(), "{srq:?}");
+                seen.set(true);
+            };
+            if member.rank == 1 {
+                member.send(&request(Rank(0), &[], AmPayload::None), &handler);
+            }
+            member.poll_until(&handler, || seen.get() && !waits());
+        });
+    }
 }
 
 #[test]
@@ -207,7 +226,9 @@ fn messages_of_the_library_pass_those_of_the_client() {
         };
         if member.rank == 0 {
             // All credits are used up, and the peer does not take what they paid for.
-            while member.net.send(&request(Rank(1), &[1], AmPayload::None)).expect("send") {}
+            while member.net.send(&request(Rank(1), &[1], AmPayload::None)).expect("send").is_yes()
+            {
+            }
             for number in 1..=20 {
                 member.send(&internal(Rank(1), 10, &[number]), &handler);
             }
@@ -323,7 +344,7 @@ fn buffers_for_replies_are_posted_when_requests_need_them() {
                 MessageClass::Request => {
                     let token = message.reply.expect("a request of the network");
                     let answer = reply(rank_of(&message), &[], AmPayload::None);
-                    assert!(member.net.reply(token, &answer).expect("reply"));
+                    assert!(member.net.reply(token, &answer).expect("reply").is_yes());
                 }
                 _ => {
                     answered.fetch_add(1, Ordering::Relaxed);
@@ -344,10 +365,20 @@ fn buffers_for_replies_are_posted_when_requests_need_them() {
                 // As many as there are credits, whatever the other rank does.
                 for _ in 0..12 {
                     assert!(
-                        member.net.send(&request(Rank(1), &[], AmPayload::None)).expect("send")
+                        member
+                            .net
+                            .send(&request(Rank(1), &[], AmPayload::None))
+                            .expect("send")
+                            .is_yes()
                     );
                 }
-                assert!(!member.net.send(&request(Rank(1), &[], AmPayload::None)).expect("send"));
+                assert!(
+                    !member
+                        .net
+                        .send(&request(Rank(1), &[], AmPayload::None))
+                        .expect("send")
+                        .is_yes()
+                );
                 wait(32);
                 assert!((12..=24).contains(&reply_buffers(member)), "{}", reply_buffers(member));
                 for turn in 0..50 {

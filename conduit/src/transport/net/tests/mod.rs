@@ -275,7 +275,7 @@ impl Member<'_> {
     /// Sends; polls while there is no room.
     fn send(&self, message: &AmMessage<'_>, handler: &dyn Fn(Arrived<'_>)) {
         let begin = Instant::now();
-        while !self.net.send(message).expect("send") {
+        while !self.net.send(message).expect("send").is_yes() {
             let count = self
                 .net
                 .poll::<Par, _>(&TestSink(&self.met, handler), Poll::All)

@@ -22,7 +22,13 @@ fn one_of_some_shorts_is_signalled() {
                     answers.set(answers.get() + 1);
                 } else {
                     let back = reply(rank_of(&message), &[], AmPayload::None);
-                    assert!(member.net.reply(message.reply.expect("a way"), &back).expect("reply"));
+                    assert!(
+                        member
+                            .net
+                            .reply(message.reply.expect("a way"), &back)
+                            .expect("reply")
+                            .is_yes()
+                    );
                 }
             };
             member.meet(&handler);
@@ -32,7 +38,13 @@ fn one_of_some_shorts_is_signalled() {
                 // Of 26 entries every sixth, whatever the meeting has left.
                 let mut signaled = Vec::new();
                 for turn in 1..=30 {
-                    assert!(member.net.send(&request(peer, &[], AmPayload::None)).expect("send"));
+                    assert!(
+                        member
+                            .net
+                            .send(&request(peer, &[], AmPayload::None))
+                            .expect("send")
+                            .is_yes()
+                    );
                     if rail.is_sending() {
                         signaled.push(turn);
                         assert_eq!(main_of(member, peer).unsignaled.count(), 0);
@@ -52,7 +64,7 @@ fn a_payload_in_a_buffer_is_signalled() {
     run(2, 0, &Kind { inline: Some(0), ..PLAIN }, |member| {
         let handler = |_: Arrived<'_>| {};
         let sent = member.net.send(&request(Rank(1 - member.rank), &[1], AmPayload::None));
-        assert!(sent.expect("send"));
+        assert!(sent.expect("send").is_yes());
         assert!(member.net.context.rails[0].is_sending());
         member.meet(&handler);
     });
@@ -65,7 +77,9 @@ fn an_unsignalled_request_that_fails_is_heard_of() {
         if member.rank == 0 {
             let (send_qp, rail) = (main_of(member, Rank(1)), &member.net.context.rails[0]);
             send_qp.qp.to_error().expect("any state to ERROR");
-            assert!(member.net.send(&request(Rank(1), &[], AmPayload::None)).expect("send"));
+            assert!(
+                member.net.send(&request(Rank(1), &[], AmPayload::None)).expect("send").is_yes()
+            );
             assert!(!rail.is_sending() && rail.has_unsignaled());
             let begin = Instant::now();
             let error = loop {

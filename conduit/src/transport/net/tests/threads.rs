@@ -101,7 +101,7 @@ fn progress_threads_deliver_without_polls() {
                 let args = [number];
                 let message = request(peer, &args, AmPayload::None);
                 // No poll here: threads take what comes back.
-                while !member.net.send(&message).expect("send") {
+                while !member.net.send(&message).expect("send").is_yes() {
                     assert!(begin.elapsed() < PATIENCE, "{mode:?}");
                     std::thread::yield_now();
                 }
@@ -277,7 +277,7 @@ fn threads_of_a_rank_send_and_poll_together() {
                         let bytes = pattern(1, 500);
                         let args = [number];
                         let message = request(peer, &args, AmPayload::Medium(&bytes));
-                        while !net.send(&message).expect("send") {
+                        while !net.send(&message).expect("send").is_yes() {
                             let _ = net
                                 .poll::<Par, _>(&TestSink(met, &count), Poll::All)
                                 .expect("open")
@@ -316,7 +316,9 @@ fn a_peer_that_is_gone_is_named() {
             assert!(begin.elapsed() < PATIENCE);
             let sent = member.net.send(&request(Rank(1), &[], AmPayload::None));
             let polled = member.net.poll::<Seq, _>(&TestSink(&member.met, &|_| {}), Poll::All);
-            if let Some(error) = sent.err().map(|error| *error).or(polled.and_then(Result::err)) {
+            if let Some(error) =
+                sent.err().map(|error| *error).or(polled.and_then(Result::err).map(|error| *error))
+            {
                 break error;
             }
         };

@@ -63,7 +63,13 @@ fn a_payload_stays_until_its_handler_has_ended() {
             let number = message.args[0].cast_unsigned() as usize;
             if number.is_multiple_of(2) {
                 let back = reply(rank_of(&message), &[], AmPayload::None);
-                assert!(member.net.reply(message.reply.expect("a way back"), &back).expect("sent"));
+                assert!(
+                    member
+                        .net
+                        .reply(message.reply.expect("a way back"), &back)
+                        .expect("sent")
+                        .is_yes()
+                );
                 // The answer is there before the payload is read.
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -119,7 +125,9 @@ impl Sink for Checking<'_> {
         let number = message.args[0].cast_unsigned();
         if number.is_multiple_of(2) {
             let back = reply(rank_of(&message), &[], AmPayload::None);
-            assert!(self.net.reply(message.reply.expect("a way back"), &back).expect("sent"));
+            assert!(
+                self.net.reply(message.reply.expect("a way back"), &back).expect("sent").is_yes()
+            );
         }
         if let ArrivedPayload::Medium(bytes) = &message.payload {
             std::thread::yield_now();
@@ -157,7 +165,7 @@ fn several_threads() {
                                 0 => AmPayload::None,
                                 _ => AmPayload::Medium(&bytes),
                             };
-                            while !net.send(&request(*peer, &args, load)).expect("send") {
+                            while !net.send(&request(*peer, &args, load)).expect("send").is_yes() {
                                 poll();
                             }
                         }
@@ -182,7 +190,8 @@ fn shorts_take_little() {
             let bytes = vec![1; crate::transport::limits::max_medium(0)];
             let count = |payload: Option<&[u8]>| {
                 let load = || payload.map_or(AmPayload::None, AmPayload::Medium);
-                let send = || member.net.send(&request(Rank(0), &[], load())).expect("sent");
+                let send =
+                    || member.net.send(&request(Rank(0), &[], load())).expect("sent").is_yes();
                 (0..200).take_while(|_| send()).count()
             };
             // Nobody takes them.

@@ -1,0 +1,246 @@
+//! Polls: how a completion queue is asked, and by whom. A wait mostly looks at the queue of receives
+//! alone, and mostly finds nothing.
+
+use std::sync::atomic::Ordering;
+
+use fabric::{Completion, Look};
+
+use super::acks::AcksOfBatch;
+use super::header::{self, FIRST_CLIENT_HANDLER};
+use super::receive::Receiver;
+use crate::trace::{self, Counter};
+use crate::transport::message::Sink;
+use crate::transport::net::error::Error;
+use crate::transport::net::rail::Rail;
+
+/// Messages of a batch.
+const MESSAGES: usize = 16;
+
+/// What a poll takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Poll {
+    All,
+    /// Completions of sends, and messages of the library; messages of the client wait for a later
+    /// poll. Takes no lock: for exit paths.
+    Internal,
+    /// Completions of sends only: what a rank inside a handler may take.
+    SendsOnly,
+}
+
+impl Receiver<'_> {
+    /// One poll for all that may come. `locked`: take turns with other threads.
+    #[inline(always)]
+    pub(crate) fn poll_all<S: Sink + ?Sized>(
+        self,
+        sink: &S,
+        locked: bool,
+    ) -> Result<usize, Box<Error>> {
+        self.0.failure.check()?;
+        let mut count = 0;
+        if !self.0.receive.deferred.is_empty() {
+            count += self.deliver_deferred(sink)?;
+        }
+        count += self.receive(sink, Poll::All, locked)?;
+        if count == 0 || self.is_short() {
+            count += self.0.reap_if_any()?;
+        }
+        if self.0.has_pending_acks() {
+            count += self.0.flush_acks()?;
+        }
+        Ok(count)
+    }
+
+    /// One poll for less. `locked`: take turns with other threads.
+    #[inline(never)]
+    pub(crate) fn poll_some<S: Sink + ?Sized>(
+        self,
+        sink: &S,
+        what: Poll,
+        locked: bool,
+    ) -> Result<usize, Box<Error>> {
+        self.0.failure.check()?;
+        let came = if what == Poll::SendsOnly { 0 } else { self.receive(sink, what, locked)? };
+        Ok(came + self.0.reap()?)
+    }
+
+    /// What a wait may do between two polls: take messages alone. Returns how many came.
+    #[inline(always)]
+    pub(crate) fn poll_recv<S: Sink + ?Sized>(
+        self,
+        sink: &S,
+        locked: bool,
+    ) -> Result<usize, Box<Error>> {
+        self.receive(sink, Poll::All, locked)
+    }
+
+    /// Whether only receive completions are possible, and polling for them needs no system call.
+    pub(crate) fn only_receives(self) -> bool {
+        self.0.rails.iter().all(|rail| rail.cheap_poll && !rail.is_sending())
+            && self.0.receive.deferred.is_empty()
+            && !self.0.has_pending_acks()
+    }
+
+    /// Whether completions of sends should be taken although there is something else to do.
+    #[cold]
+    fn is_short(self) -> bool {
+        self.0.rails.iter().any(|rail| rail.sends.left() < rail.send_depth / 2)
+            || self.0.buffers.send.len() < self.0.plan.sizes.bounce / 2
+    }
+
+    /// Takes messages. Most looks find none.
+    // An error in a box, as there is no room for it in registers.
+    #[inline(always)]
+    fn receive<S: Sink + ?Sized>(
+        self,
+        sink: &S,
+        what: Poll,
+        locked: bool,
+    ) -> Result<usize, Box<Error>> {
+        if let [rail] = &self.0.rails[..]
+            && what == Poll::All
+            && !locked
+            && !rail.is_busy.load(Ordering::Relaxed)
+            && !rail.is_taken.load(Ordering::Relaxed)
+            && !rail.receiving.is_shared()
+        {
+            let mut one = Completion::EMPTY;
+            match rail.recv_cq.look(&mut one) {
+                Look::Nothing => return Ok(self.0.post_waiting(rail).map(|()| 0)?),
+                Look::One => return self.receive_one(&one, sink),
+                // The poll below says why.
+                Look::Failed => {}
+            }
+        }
+        self.receive_in_turn(sink, what, locked)
+    }
+
+    /// What the only rail had, after a look that found nothing.
+    #[inline(never)]
+    fn receive_one<S: Sink + ?Sized>(
+        self,
+        one: &Completion,
+        sink: &S,
+    ) -> Result<usize, Box<Error>> {
+        trace::count_some(Counter::Received, 1);
+        Ok(self.take_one(0, one, sink, Poll::All)?)
+    }
+
+    /// Takes messages where there are other rails, or threads that take turns, or a batch came before.
+    #[inline(never)]
+    fn receive_in_turn<S: Sink + ?Sized>(
+        self,
+        sink: &S,
+        what: Poll,
+        locked: bool,
+    ) -> Result<usize, Box<Error>> {
+        let all = what == Poll::All;
+        let locked = |rail: usize| all && (locked || self.0.rails[rail].receiving.is_shared());
+        let is_taken = |rail: &Rail| rail.is_taken.load(Ordering::Relaxed) && what == Poll::All;
+        if let [rail] = &self.0.rails[..] {
+            if is_taken(rail) {
+                return Ok(0);
+            }
+            return self.receive_on(0, sink, what, locked(0)).map_err(Box::new);
+        }
+        let (rails, first) =
+            (self.0.rails.len(), self.0.receive.next_rail.fetch_add(1, Ordering::Relaxed) as usize);
+        for step in 0..rails {
+            let rail = first.wrapping_add(step) % rails;
+            if is_taken(&self.0.rails[rail]) {
+                continue;
+            }
+            let count = self.receive_on(rail, sink, what, locked(rail))?;
+            if count > 0 {
+                return Ok(count);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Takes messages from one rail: one where the last poll found none, else a batch.
+    #[inline(never)]
+    pub(crate) fn receive_on<S: Sink + ?Sized>(
+        self,
+        at: usize,
+        sink: &S,
+        what: Poll,
+        locked: bool,
+    ) -> Result<usize, Error> {
+        let rail = &self.0.rails[at];
+        if rail.is_busy.load(Ordering::Relaxed) {
+            return self.receive_batch(at, sink, what, locked);
+        }
+        let mut one = [Completion::EMPTY];
+        if self.poll_cq(rail, &mut one, locked)? == 0 {
+            return self.0.post_waiting(rail).map(|()| 0);
+        }
+        self.take_one(at, &one[0], sink, what)
+    }
+
+    /// Takes the first message after a look that found none. The next look asks for a batch.
+    #[inline(always)]
+    fn take_one<S: Sink + ?Sized>(
+        self,
+        at: usize,
+        one: &Completion,
+        sink: &S,
+        what: Poll,
+    ) -> Result<usize, Error> {
+        self.0.rails[at].is_busy.store(true, Ordering::Relaxed);
+        let mut acks = AcksOfBatch::NONE;
+        if !self.took_short(at, one, sink, what, &mut acks)? {
+            self.received(at, one, sink, what, &mut acks)?;
+        }
+        acks.send(self.0)?;
+        Ok(1)
+    }
+
+    /// Takes a batch from one rail. The library's messages come first: a client's handler may end
+    /// this process.
+    #[inline(never)]
+    fn receive_batch<S: Sink + ?Sized>(
+        self,
+        at: usize,
+        sink: &S,
+        what: Poll,
+        locked: bool,
+    ) -> Result<usize, Error> {
+        let rail = &self.0.rails[at];
+        let mut batch = [Completion::EMPTY; MESSAGES];
+        let count = self.poll_cq(rail, &mut batch, locked)?;
+        let batch = &batch[..count];
+        if batch.is_empty() {
+            rail.is_busy.store(false, Ordering::Relaxed);
+            return self.0.post_waiting(rail).map(|()| 0);
+        }
+        let internal = |completion: &&Completion| {
+            completion.imm.is_some_and(|imm| header::handler_of(imm) < FIRST_CLIENT_HANDLER)
+        };
+        let mut acks = AcksOfBatch::NONE;
+        for completion in batch.iter().filter(internal) {
+            self.received(at, completion, sink, what, &mut acks)?;
+        }
+        for completion in batch.iter().filter(|completion| !internal(completion)) {
+            if !self.took_short(at, completion, sink, what, &mut acks)? {
+                self.received(at, completion, sink, what, &mut acks)?;
+            }
+        }
+        acks.send(self.0)?;
+        Ok(count)
+    }
+
+    /// Asks a rail for completions of receives; `locked`: none while another thread asks.
+    #[inline(always)]
+    fn poll_cq(self, rail: &Rail, into: &mut [Completion], locked: bool) -> Result<usize, Error> {
+        if locked && !rail.receiving.take() {
+            return Ok(0);
+        }
+        let count = rail.recv_cq.poll(into);
+        if locked {
+            rail.receiving.give();
+        }
+        let count = count?;
+        trace::count_some(Counter::Received, count);
+        Ok(count)
+    }
+}
