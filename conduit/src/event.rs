@@ -443,6 +443,24 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         Ok(self.event(started, ()))
     }
 
+    /// As [`Scope::put_value_nb`], without an event of its own; see [`Scope::nbi_wait`].
+    ///
+    /// # Errors
+    /// As [`Scope::put_value_nb`].
+    pub fn put_value_nbi(
+        &'scope self,
+        rank: Rank,
+        offset: u64,
+        value: u64,
+        len: usize,
+        flags: Flags,
+    ) -> Result<Outcome, Error> {
+        let call = "put_value_nbi";
+        let bytes = value_bytes(call, value, len)?;
+        let (call, now) = ((call, rank, offset, flags), LocalCompletion::Now);
+        Ok(self.start_put(call, &bytes[..len], now, Some(&self.implicit))?.outcome())
+    }
+
     /// Starts a put without an event of its own; see [`Scope::nbi_wait`].
     ///
     /// # Errors

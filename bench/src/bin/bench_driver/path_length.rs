@@ -11,7 +11,7 @@ use crate::row::{Findings, Row, Target, Verdict};
 use crate::run::{Failure, Result, Samples, run, sibling};
 
 /// Functions of `bench_path_length`, and what each does.
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 8] = [
     ("put_word", "put of 8 B"),
     ("write_alone", "write of 8 B by verbs alone"),
     ("get_word", "get of 8 B"),
@@ -19,6 +19,18 @@ const PARTS: [(&str, &str); 7] = [
     ("send_request", "request of a Short"),
     ("answer_request", "poll that takes a Short and answers it"),
     ("take_reply", "wait that takes the answer"),
+    ("poll_nothing", "poll that finds nothing"),
+];
+
+/// Operations with an event: the word that `bench_path_length` is given, and what both ranks do.
+const KINDS: [(&str, &str); 7] = [
+    ("put", "a put of 8 B"),
+    ("fetch-add", "a fetch-add by the adapter"),
+    ("fetch-add-by-owner", "a fetch-add by the owner of the word"),
+    ("strided", "a strided put of 16 rows of 64 B"),
+    ("barrier", "a barrier"),
+    ("broadcast", "a broadcast of 8 B"),
+    ("reduce-to-all", "a reduction of 8 B to all"),
 ];
 
 /// The same while waits spin: the word that `bench_path_length` is given, and what the rank does from
@@ -78,15 +90,20 @@ fn own(profile: &str) -> Option<u64> {
 
 /// Instructions of ours in so many calls of a part, and in what goes before them.
 fn counted(scratch: &Path, part: &str, times: u32) -> Result<u64> {
-    let spins = SPINS.iter().any(|(word, _)| *word == part);
+    let is_word = |words: &[(&str, &str)]| words.iter().any(|(word, _)| *word == part);
+    let (spins, kind) = (is_word(&SPINS), is_word(&KINDS));
     let function = format!("*bench_path_length::*{part}");
-    let toggles = if spins { &SPIN_TOGGLES[..] } else { &[function.as_str()] };
+    let toggles = match () {
+        () if spins => &SPIN_TOGGLES[..],
+        () if kind => &["bench_path_length::counted*"],
+        () => &[function.as_str()],
+    };
     let out = scratch.join(format!("{part}-{times}"));
     let mut command = Command::new("valgrind");
     command.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}", out.display()));
     command.args(toggles.iter().map(|toggle| format!("--toggle-collect={toggle}")));
     command.arg(sibling("bench_path_length")?).arg(times.to_string());
-    command.args(spins.then_some(part));
+    command.args((spins || kind).then_some(part));
     command.env("LD_LIBRARY_PATH", scratch).env("GASNET_PHYSMEM_MAX", "1G");
     run(command, false)?;
     let own = own(&std::fs::read_to_string(out)?);
@@ -115,7 +132,7 @@ pub(crate) fn instructions(_: Repetitions) -> Result<Findings> {
     command.arg(scratch.0.join(LIBRARY)).arg("-DFAKE_MOVES");
     run(command, false)?;
     let mut samples = Samples::default();
-    for (part, _) in PARTS.into_iter().chain(SPINS) {
+    for (part, _) in PARTS.into_iter().chain(SPINS).chain(KINDS) {
         let [few, many] = TIMES.map(|times| counted(&scratch.0, part, times));
         let more = u32::try_from(many?.saturating_sub(few?))?;
         samples.add(part, f64::from(more) / f64::from(TIMES[1] - TIMES[0]));
@@ -145,12 +162,18 @@ pub(crate) fn instructions(_: Repetitions) -> Result<Findings> {
     }
     let figure = "instructions of a Short and its answer, from look to post";
     rows.push(Row::alone(figure, &samples, "look to post", "", Target::Bound(LOOK_TO_POST))?);
+    for (kind, what) in &KINDS {
+        let figure = format!("instructions of {what} with an event, both ranks");
+        rows.push(Row::alone(&figure, &samples, kind, "", Target::None)?);
+    }
     let notes = vec![
         "net-path: callgrind, two ranks in one process over adapters that move data in the call that posts it; what lies below \
          calls of libibverbs is not counted. The completion is there at the first look; the poll and the wait find one message."
             .to_owned(),
         "net-path: from look to post is the request and what both ranks do while their waits spin, from the look that finds a \
          message on; whole polls between such looks are not on that way."
+            .to_owned(),
+        "net-path: operations with an event are counted with the polls of both ranks, which run in turns until it is over."
             .to_owned(),
     ];
     Ok(Findings { rows, samples, notes, ..Findings::default() })
