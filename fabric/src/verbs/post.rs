@@ -20,12 +20,19 @@ pub(super) const MAX_INLINE: u32 = 1024;
 const FRAGMENTS: usize = MAX_SGE as usize;
 const INLINE: usize = MAX_INLINE as usize;
 
+/// Whether a queue pair has taken requests. One that has failed is to flush them.
+#[inline(always)]
+fn has_taken(qp: &VerbsQp, some: bool) -> bool {
+    if some && qp.is_in(QpState::Error) {
+        qp.flush();
+    }
+    some
+}
+
 /// What became of a request of a queue pair.
 #[inline(always)]
 fn taken(qp: &VerbsQp, result: c_int) -> Result<(), PostError> {
-    if result == 0 && qp.is_in(QpState::Error) {
-        qp.flush();
-    }
+    let _ = has_taken(qp, result == 0);
     outcome(result)
 }
 
@@ -56,9 +63,7 @@ pub(super) fn post_receives(qp: &VerbsQp, requests: &[RecvWr]) -> usize {
     // their keys.
     let posted =
         post_lists(requests, |first, bad| unsafe { post_recv(qp.qp.as_ptr(), first, bad) });
-    if posted > 0 && qp.is_in(QpState::Error) {
-        qp.flush();
-    }
+    let _ = has_taken(qp, posted > 0);
     posted
 }
 
@@ -125,10 +130,7 @@ pub(super) fn send_inline(qp: &VerbsQp, id: u64, imm: u32, bytes: &[u8], signale
     // SAFETY: a living queue pair and one request of one written entry, which is copied during the
     // call.
     let result = unsafe { (qp.post_send)(qp.qp.as_ptr(), &raw mut wr, &raw mut bad) };
-    if result == 0 && qp.is_in(QpState::Error) {
-        qp.flush();
-    }
-    result == 0
+    has_taken(qp, result == 0)
 }
 
 const AWAITS_DATA: PostError = PostError::Invalid("reads and atomics need registered memory");

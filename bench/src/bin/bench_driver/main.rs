@@ -102,7 +102,8 @@ const NET_FIGURES: [(&str, Measure); 13] = [
 ];
 
 /// Figures of the network on Soft-RoCE, by `--softroce`.
-const SOFTROCE_FIGURES: [(&str, Measure); 1] = [("softroce", network::soft_roce)];
+const SOFTROCE_FIGURES: [(&str, Measure); 2] =
+    [("softroce", network::soft_roce), ("softroce-boots", network::soft_roce_boots)];
 
 /// Figures beside other libraries, by `--peers`.
 const PEER_FIGURES: [(&str, Measure); 2] =

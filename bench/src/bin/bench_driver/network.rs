@@ -256,14 +256,23 @@ const THOROUGH: usize = 3;
 /// What runs inside the machine: it prints `KEY VALUE` lines.
 const INSIDE: &str = include_str!("softroce.sh");
 
+/// A Short there and back, and perftest's send there and back.
+const SHORT_KEYS: [&str; 2] = ["am_short_us", "send_lat_twice_us"];
+
+/// The one divided by the other, at most.
+const MOST_SHORT: f64 = 1.2;
+
+/// Boots of a series: each places pages, and so cache lines, differently.
+const BOOTS: usize = 5;
+
 /// Small operations on a real device, each complete before the next, beside those of perftest.
 fn soft_roce_latencies(samples: &Samples) -> Result<Vec<Row>> {
     let row = |figure, keys, most| Row::paired(figure, samples, keys, "µs", Target::AtMost(most));
     Ok(vec![
         row(
             "AM Short round trip on Soft-RoCE, twice ib_send_lat of 8 bytes",
-            ["am_short_us", "send_lat_twice_us"],
-            1.25,
+            SHORT_KEYS,
+            MOST_SHORT,
         )?,
         row("fetch-add on Soft-RoCE, ib_atomic_lat", ["fetch_add_us", "atomic_lat_us"], 1.2)?,
         row(
@@ -404,4 +413,28 @@ pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
             .to_owned(),
     ];
     Ok(Findings { rows, samples, notes, ..Findings::default() })
+}
+
+/// The round trip of a Short beside perftest in a series of boots.
+pub(crate) fn soft_roce_boots(repetitions: Repetitions) -> Result<Findings> {
+    let arguments = [&(6 * repetitions.exits.min(THOROUGH)).to_string(), "0", "short"];
+    let arguments = arguments.map(str::to_owned);
+    let mut found = Findings::default();
+    for boot in 1..=BOOTS {
+        let figure =
+            format!("AM Short round trip on Soft-RoCE, boot {boot}, twice ib_send_lat of 8 bytes");
+        match guest(INSIDE, &arguments)? {
+            Ok(samples) => {
+                let target = Target::AtMost(MOST_SHORT);
+                found.rows.push(Row::paired(&figure, &samples, SHORT_KEYS, "µs", target)?);
+                found.samples.extend(samples);
+            }
+            Err(reason) => found.rows.push(Row::without(&figure, Verdict::Skipped(reason))),
+        }
+    }
+    found.notes = vec![
+        "softroce-boots: boots of scripts/softroce one after the other; in each, figure and reference alternate."
+            .to_owned(),
+    ];
+    Ok(found)
 }

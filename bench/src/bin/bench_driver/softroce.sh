@@ -1,6 +1,7 @@
-# Runs inside the virtual machine: DIRECTORY (of the programs) PAIRS-OF-LATENCIES PAIRS. Prints `KEY VALUE` lines.
+# Runs inside the virtual machine: DIRECTORY (of the programs) PAIRS-OF-LATENCIES PAIRS [short]. Prints `KEY VALUE` lines; with
+# `short` those of the round trip of a Short alone.
 set -u -o pipefail
-programs=$1 latencies=$2 pairs=$3
+programs=$1 latencies=$2 pairs=$3 only=${4-}
 export GASNET_SUPERNODE_MAXSIZE=1 GASNET_IBV_FABRIC=verbs
 
 ours() { # ours KIND COUNT [verbs]: the first pair of a job warms up
@@ -82,11 +83,19 @@ system_calls() { # system_calls COUNT
         <<<"${counted[*]}"
 }
 
+shorts() {
+    perftest send_lat_twice_us 5 2 ib_send_lat -s 8 -n 2000
+    ours short 2000
+}
+
+if [ "$only" = short ]; then
+    for ((pair = 0; pair < latencies; pair++)); do shorts; done
+    exit
+fi
 ours quiet 500
 command -v strace >/dev/null && system_calls 300
 for ((pair = 0; pair < latencies; pair++)); do
-    perftest send_lat_twice_us 5 2 ib_send_lat -s 8 -n 2000
-    ours short 2000
+    shorts
     perftest atomic_lat_us 5 1 ib_atomic_lat -A FETCH_AND_ADD -n 2000
     ours atomic 1000 | grep fetch_add
     perftest write_lat_us 5 1 ib_write_lat -s 8 -n 2000
