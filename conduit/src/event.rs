@@ -291,6 +291,18 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         self.counted(remote.call, group, |row| context.put_counted::<M>(remote, row, source, now))
     }
 
+    /// A put of the low `len` bytes of a value.
+    fn start_value(
+        &self,
+        call: Call,
+        value: u64,
+        len: usize,
+        group: Option<&Group>,
+    ) -> Result<Started, Error> {
+        let bytes = value_bytes(call.0, value, len)?;
+        self.start_put(call, &bytes[..len], LocalCompletion::Now, group)
+    }
+
     fn start_get(
         &self,
         call: Call,
@@ -436,11 +448,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         len: usize,
         flags: Flags,
     ) -> Result<Option<Event<'scope>>, Error> {
-        let call = "put_value_nb";
-        let bytes = value_bytes(call, value, len)?;
-        let call = (call, rank, offset, flags);
-        let started = self.start_put(call, &bytes[..len], LocalCompletion::Now, None)?;
-        Ok(self.event(started, ()))
+        let call = ("put_value_nb", rank, offset, flags);
+        Ok(self.event(self.start_value(call, value, len, None)?, ()))
     }
 
     /// As [`Scope::put_value_nb`], without an event of its own; see [`Scope::nbi_wait`].
@@ -455,10 +464,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         len: usize,
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let call = "put_value_nbi";
-        let bytes = value_bytes(call, value, len)?;
-        let (call, now) = ((call, rank, offset, flags), LocalCompletion::Now);
-        Ok(self.start_put(call, &bytes[..len], now, Some(&self.implicit))?.outcome())
+        let call = ("put_value_nbi", rank, offset, flags);
+        Ok(self.start_value(call, value, len, Some(&self.implicit))?.outcome())
     }
 
     /// Starts a put without an event of its own; see [`Scope::nbi_wait`].

@@ -154,6 +154,8 @@ fn non_blocking_operations() {
                 scope.get_nbi(right, 100, &mut two, Flags::NONE)?,
                 gasnet_ibv::Outcome::Sent
             );
+            let value = scope.put_value_nbi(right, 208, 0x5678, 2, Flags::NONE)?;
+            assert_eq!(value, gasnet_ibv::Outcome::Sent);
             scope.nbi_wait(Operations::ALL)?;
             assert!(scope.nbi_test(Operations::PUT | Operations::GET));
             Ok(())
@@ -161,6 +163,7 @@ fn non_blocking_operations() {
         done.expect("scope").expect("operations");
         assert_eq!(two, source[..50]);
         assert_eq!(client.get_value(right, 200, 2).expect("get"), 0x1234);
+        assert_eq!(client.get_value(right, 208, 2).expect("get"), 0x5678);
         meet(client);
     });
 }

@@ -158,9 +158,7 @@ pub(crate) fn barrier(repetitions: Repetitions) -> Result<Findings> {
     );
     let keys = ["net_barrier_us", "hand_written_us"];
     rows.push(Row::paired(&figure, &crowd, keys, "µs", Target::AtMost(1.2))?);
-    for (key, values) in crowd.0 {
-        values.into_iter().for_each(|value| samples.add(&key, value));
-    }
+    samples.extend(crowd);
     let notes = vec![
         "net-barrier: medians of 2000 calls; barriers and reductions alternate in the same two processes. The kind of the \
          barrier changes nothing for reductions."

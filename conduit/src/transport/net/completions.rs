@@ -49,10 +49,15 @@ impl NetContext {
 
     /// As [`NetContext::reap`], for one rail.
     pub(super) fn reap_on(&self, at: usize) -> Result<usize, Error> {
-        match self.rails[at].under_way() {
-            0 if !self.rails[at].is_look_due() => Ok(0),
+        let rail = &self.rails[at];
+        match rail.under_way() {
+            0 if rail.is_quiet() => Ok(0),
+            0 => {
+                rail.looked();
+                self.reap_some::<1>(at)
+            }
             // Nothing else can be complete: no room for more is made ready.
-            0 | 1 => self.reap_some::<1>(at),
+            1 => self.reap_some::<1>(at),
             _ => self.reap_some::<SENDS>(at),
         }
     }

@@ -95,8 +95,13 @@ impl Connection {
     /// Whether messages of the peer come through a queue pair.
     #[inline]
     fn receives_on(&self, qpn: u32) -> bool {
-        self.main.recv_qp == qpn
-            || self.requests.as_ref().is_some_and(|send_qp| send_qp.recv_qp == qpn)
+        self.main.recv_qp == qpn || self.takes_requests_on(qpn)
+    }
+
+    /// Whether requests of the peer, where they have one of their own, come through a queue pair.
+    #[inline]
+    pub(super) fn takes_requests_on(&self, qpn: u32) -> bool {
+        self.requests.as_ref().is_some_and(|send_qp| send_qp.recv_qp == qpn)
     }
 
     /// Both queue pairs, or the only one.

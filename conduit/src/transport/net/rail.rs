@@ -271,21 +271,8 @@ impl Rail {
         self.unsignaled.left() < self.most_unsignaled
     }
 
-    /// Whether it is time to look for failures of unsignalled requests where nothing else is under
-    /// way.
-    #[inline]
-    pub(super) fn is_look_due(&self) -> bool {
-        if !self.has_unsignaled() {
-            return false;
-        }
-        let polls = self.unlooked.load(Ordering::Relaxed) + 1;
-        let due = polls >= SELDOM;
-        self.unlooked.store(if due { 0 } else { polls }, Ordering::Relaxed);
-        due
-    }
-
-    /// Whether a poll need not look for ends of sends. One that looks for failures alone is due for
-    /// [`Rail::is_look_due`], too.
+    /// Whether a poll need not look for ends of sends: nothing is under way but unsignalled requests, and
+    /// those it looks for seldom. It counts this poll; one that looks says [`Rail::looked`].
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         if self.is_sending() {
@@ -300,6 +287,11 @@ impl Rail {
             self.unlooked.store(polls, Ordering::Relaxed);
         }
         quiet
+    }
+
+    /// Failures of unsignalled requests were looked for.
+    pub(super) fn looked(&self) {
+        self.unlooked.store(0, Ordering::Relaxed);
     }
 
     /// The next poll looks for them.

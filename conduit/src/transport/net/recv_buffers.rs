@@ -34,7 +34,7 @@ pub(super) const EMPTY_RECEIVE: u64 = u64::MAX;
 
 /// Where receive buffers are posted.
 #[derive(Clone, Copy)]
-enum Queue<'a> {
+pub(super) enum Queue<'a> {
     Own(&'a dyn QueuePair),
     Shared(&'a dyn SharedReceiveQueue),
 }
@@ -165,7 +165,7 @@ impl NetContext {
         let posted = queue.post_list(&receives);
         // Whatever is wrong, or only busy, is seen with each of the others.
         for buffer in indices[posted..].iter().filter_map(|index| pool.reclaim(*index)) {
-            let posted = self.post_receive(buffer, at, |receive| queue.post(receive));
+            let posted = self.post_receive(buffer, at, queue);
             posted.map_err(|source| self.rails[at].post_error("a receive buffer", rank, source))?;
         }
         Ok(())
@@ -187,7 +187,22 @@ impl NetContext {
         Ok(buffers)
     }
 
-    /// Posts a receive buffer with `post`. There is always room for it, so a full queue only means
+    /// The queue that messages of a connection come through; `of_requests`: those, where queues are
+    /// shared.
+    #[inline]
+    pub(super) fn receive_queue<'a>(
+        &'a self,
+        connection: &'a Connection,
+        of_requests: bool,
+    ) -> Queue<'a> {
+        match &self.rails[connection.rail].shared {
+            Some(shared) if of_requests => Queue::Shared(&*shared.requests),
+            Some(shared) => Queue::Shared(&*shared.replies),
+            None => Queue::Own(&*connection.main.qp),
+        }
+    }
+
+    /// Posts a receive buffer to a queue of a rail. There is always room for it, so a full queue only means
     /// that the device was busy (the software adapter says so when a thread that holds it has lost
     /// its processor): tried again for [`deadlines::REPOST`].
     #[inline]
@@ -195,14 +210,14 @@ impl NetContext {
         &self,
         buffer: Buffer,
         rail: usize,
-        post: impl Fn(&RecvWr) -> Result<(), PostError>,
+        queue: Queue<'_>,
     ) -> Result<(), PostError> {
         let (index, piece) = self.buffers.pool.lend_piece(buffer, rail, BUFFER_LEN);
         let receive = RecvWr { id: u64::from(index), buffer: piece };
-        match post(&receive) {
+        match queue.post(&receive) {
             Ok(()) => Ok(()),
             Err(first) => {
-                let posted = post_again(first, || post(&receive));
+                let posted = post_again(first, || queue.post(&receive));
                 let pool = &self.buffers.pool;
                 if posted.is_err()
                     && let Some(buffer) = pool.reclaim(index)
@@ -250,11 +265,7 @@ impl NetContext {
         };
         let rail = connection.rail;
         // Where queues are shared only buffers of requests wait.
-        let queue = match &self.rails[rail].shared {
-            Some(shared) => Queue::Shared(&*shared.requests),
-            None => Queue::Own(&*connection.main.qp),
-        };
-        let posted = self.post_receive(buffer, rail, |receive| queue.post(receive));
+        let posted = self.post_receive(buffer, rail, self.receive_queue(connection, true));
         posted.or_else(|error| self.not_reposted((rank, rail), error))
     }
 

@@ -25,7 +25,7 @@ use crate::transport::net::error::Error;
 use crate::transport::net::flow::of_connection::Flow;
 use crate::transport::net::memory::lists::RecvInfo;
 use crate::transport::net::memory::pool::{Buffer, bytes_of};
-use crate::transport::net::peer::{Connection, Peer, SendQp};
+use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::post::Via;
 
 /// Where a message came in.
@@ -349,13 +349,13 @@ impl<'a> Receiver<'a> {
         token: &ReplyToken<'_>,
         buffer: Buffer,
     ) -> Result<(), Error> {
-        let fixed = matches!(from.connection.flow, Flow::Fixed);
-        let of_requests = |upper: &SendQp| token.request && upper.recv_qp == from.qpn;
+        let connection = from.connection;
         if self.0.plan.sizes.waiting > 0
-            && fixed
-            && from.connection.requests.as_ref().is_some_and(of_requests)
+            && token.request
+            && matches!(connection.flow, Flow::Fixed)
+            && connection.takes_requests_on(from.qpn)
         {
-            let place = (from.peer.rank, from.index, from.connection.rail);
+            let place = (from.peer.rank, from.index, connection.rail);
             return self.0.post_later(place, buffer);
         }
         self.repost(from, buffer)
@@ -364,18 +364,9 @@ impl<'a> Receiver<'a> {
     /// Gives a buffer back to the queue that a message came through.
     #[inline]
     pub(super) fn repost(self, from: RecvQp<'a>, buffer: Buffer) -> Result<(), Error> {
-        let connection = from.connection;
-        let rail = connection.rail;
-        let posted = match (&self.0.rails[rail].shared, &connection.requests) {
-            (Some(shared), Some(upper)) => {
-                let queue =
-                    if upper.recv_qp == from.qpn { &shared.requests } else { &shared.replies };
-                self.0.post_receive(buffer, rail, |receive| queue.post(receive))
-            }
-            _ => self
-                .0
-                .post_receive(buffer, rail, |receive| connection.main.qp.post_receive(receive)),
-        };
+        let (connection, rail) = (from.connection, from.connection.rail);
+        let queue = self.0.receive_queue(connection, connection.takes_requests_on(from.qpn));
+        let posted = self.0.post_receive(buffer, rail, queue);
         posted.or_else(|error| self.0.not_reposted((from.peer.rank, rail), error))
     }
 }
