@@ -191,4 +191,11 @@ impl Bed {
     pub fn agents(&self, host: &str) -> Vec<Process> {
         self.find(host, "(gasnetrun_ibv) ")
     }
+    /// The first rank on a host other than the head: what its agent started. Its own children may
+    /// come later than what it writes.
+    #[must_use]
+    pub fn rank(&self, host: &str) -> Option<Process> {
+        let agent = self.agents(host).into_iter().nth(1)?.pid;
+        self.cluster.processes(host).into_iter().find(|process| process.parent == agent)
+    }
 }

@@ -197,11 +197,7 @@ impl Case {
             Fault::Ssh => bed.find("head", "(ssh) ").into_iter().next(),
             Fault::Guard => bed.agents("n2").into_iter().next(),
             Fault::Agent => bed.agents("n3").into_iter().nth(1),
-            // What was started by the agent.
-            Fault::Rank => {
-                let agent = bed.agents("n4").into_iter().nth(1)?.pid;
-                bed.cluster.processes("n4").into_iter().find(|process| process.parent == agent)
-            }
+            Fault::Rank => bed.rank("n4"),
             _ => None,
         }
     }

@@ -111,11 +111,7 @@ impl Case {
         let victim = match self {
             Self::KillLauncher => bed.agents("head").into_iter().next(),
             Self::KillAgent => bed.agents("n3").into_iter().nth(1),
-            _ => {
-                let agent = bed.agents("n4").into_iter().nth(1).map(|agent| agent.pid);
-                let mut all = bed.cluster.processes("n4").into_iter();
-                all.find(|process| Some(process.parent) == agent)
-            }
+            _ => bed.rank("n4"),
         };
         let victim = victim.expect("it runs").pid;
         assert!(send(victim, Signal::SIGKILL), "{victim} is gone");

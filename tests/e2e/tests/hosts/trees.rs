@@ -43,11 +43,7 @@ fn killed(bed: &Bed, degree: &str) {
         bed.assert_clean();
     }
     let running = lasting(bed, degree);
-    let ranks = bed.cluster.processes("n4");
-    let rank =
-        ranks.iter().find(|process| process.command == "(sleep) sleep 601").expect("it runs");
-    let shell = ranks.iter().find(|process| process.pid == rank.parent).expect("so does its shell");
-    kill(shell);
+    kill(&bed.rank("n4").expect("the agent has started its ranks"));
     let outcome = running.wait();
     outcome.expect(137);
     assert!(outcome.err().contains("on host n4"), "{}", outcome.err());
