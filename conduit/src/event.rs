@@ -78,8 +78,13 @@ impl PendingOp<'_> {
     }
 
     fn wait(&self) -> Result<(), Error> {
+        let watched = self.context.operations.watch(self.op);
+        watched.map_or(Ok(()), |row| self.wait_for(&row))
+    }
+
+    /// As [`PendingOp::wait`], by its row.
+    fn wait_for(&self, row: &OpCounters) -> Result<(), Error> {
         let (call, context) = ("Event::wait", self.context);
-        let Some(row) = context.operations.watch(self.op) else { return Ok(()) };
         let complete = || row.is_over(self.op, self.part);
         if self.only.is_none_or(|only| only == sys::thread()) {
             return context.wait_polling(call, self.poll, complete);
@@ -525,7 +530,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     /// The end of the job.
     pub fn nbi_wait(&self, set: Operations) -> Result<(), Error> {
         match self.implicit.get() {
-            Some((op, _)) => self.pending(*op, part_of(set)).wait(),
+            Some((op, row)) => self.pending(*op, part_of(set)).wait_for(row),
             None => self.client.poll(),
         }
     }

@@ -1,9 +1,9 @@
 //! What two ranks on different "hosts" reach, beside raw TCP between the same two processes, or
 //! writes by verbs alone, where that is asked for. Usage, on 2 ranks of a job with
-//! `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|rate|medium|put|small|get|barrier|atomic|quiet
+//! `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|rate|medium|put|puts|small|get|barrier|atomic|quiet
 //! PAIRS [COUNT] [tcp|verbs]`
 //!
-//! COUNT is how many round trips, Shorts of a flood, barriers, blocks of 64 KiB or puts of 1 MiB a sample has. Prints
+//! COUNT is how many round trips, Shorts or puts of a flood, barriers, blocks of 64 KiB or puts of 1 MiB a sample has. Prints
 //! `KEY VALUE` lines: microseconds of a round trip (the median of the trips, because a scheduling gap
 //! sits in nearly every series), MB/s, or (`quiet`) allocations of both ranks together in each
 //! round trip.
@@ -73,7 +73,7 @@ struct Side {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let usage = "usage: bench_net short|rate|medium|put|small|get|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
+    let usage = "usage: bench_net short|rate|medium|put|puts|small|get|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
     let (words, beside) = match words.split_last() {
         Some((&beside @ ("tcp" | "verbs"), words)) => (words, Some(beside)),
         _ => (&words[..], None),
@@ -88,6 +88,7 @@ fn main() -> Result<()> {
         "rate" => (rate, 100_000),
         "medium" => (medium, 4_000),
         "put" => (put, 200),
+        "puts" => (puts, 100_000),
         "small" => (small, 2_000),
         "get" => (get, 2_000),
         "barrier" => (barrier, 2_000),
@@ -371,6 +372,25 @@ fn rate(side: &mut Side) -> Result<()> {
             samples.push(("send_rate", tcp_sends(side)?));
         }
         side.tell(pair, &samples);
+    }
+    Ok(())
+}
+
+/// Thousands of puts of 8 bytes in a second, as many under way as there is room for.
+fn puts(side: &mut Side) -> Result<()> {
+    for pair in 0..=side.pairs {
+        let value = side.against_server(|| {
+            side.client.scope(|scope| -> Result<f64> {
+                let begin = Instant::now();
+                for number in 0..side.count as u64 {
+                    let number = black_box(number);
+                    let _ = scope.put_value_nbi(Rank(1), PLACE, number, 8, Flags::NONE)?;
+                }
+                scope.nbi_wait(Operations::ALL)?;
+                Ok(thousands_per_second(begin, side.count))
+            })?
+        })?;
+        side.tell(pair, &[("puts8_rate", value)]);
     }
     Ok(())
 }

@@ -42,12 +42,19 @@ bitflags! {
 }
 
 /// Counters of one operation or group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OpCounters {
     generation: AtomicU32,
     pub(crate) puts: Arc<OpCounter>,
     pub(crate) gets: Arc<OpCounter>,
     pub(crate) rmws: Arc<OpCounter>,
+}
+
+impl Default for OpCounters {
+    fn default() -> Self {
+        let [puts, gets, rmws] = [(); 3].map(|()| Arc::new(OpCounter::lasting()));
+        Self { generation: AtomicU32::new(0), puts, gets, rmws }
+    }
 }
 
 impl OpCounters {

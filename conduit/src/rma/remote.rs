@@ -48,6 +48,12 @@ impl RankContext {
             return Ok(outcome);
         }
         let counter = &row.puts;
+        if source.len() <= MOST_SMALL
+            && let Some(net) = self.transport.net()
+            && net.small_put((self.rank_of(op.target), op.offset), source, counter)
+        {
+            return Ok(Outcome::Sent);
+        }
         let to = self.remote_range(op, source.len())?;
         let mut left = if now { RawSource::at_once(source) } else { RawSource::new(source) };
         let outcome = self.start::<M>(op, counter, |net| net.put(to, &mut left, counter))?;

@@ -1,6 +1,6 @@
 //! Counting the parts of one-sided operations that are in flight.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// How much of an operation, or of a group of operations, is still to come. It may be used again
 /// when it is complete.
@@ -10,6 +10,9 @@ pub(crate) struct OpCounter {
     local: AtomicU32,
     /// Parts that have not taken effect.
     remote: AtomicU32,
+    /// Its number among those that requests of a network name (`net/numbered_counters.rs`); 0: it has
+    /// none, [`OpCounter::UNNUMBERED`]: it was not asked for one.
+    number: AtomicU8,
 }
 
 impl OpCounter {
@@ -27,6 +30,23 @@ impl OpCounter {
             self.local.fetch_sub(1, Ordering::Release);
         }
         self.remote.fetch_sub(1, Ordering::Release);
+    }
+
+    /// See [`OpCounter::number`].
+    pub(crate) const UNNUMBERED: u8 = u8::MAX;
+
+    /// One that is used again and again, and may have a number.
+    pub(crate) fn lasting() -> Self {
+        Self { number: AtomicU8::new(Self::UNNUMBERED), ..Self::default() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u8 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_number(&self, number: u8) {
+        self.number.store(number, Ordering::Release);
     }
 
     /// Whether the source may be changed (of a get: whether the data is there).

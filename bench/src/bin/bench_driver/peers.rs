@@ -31,7 +31,7 @@ struct Figure {
     more_is_better: bool,
 }
 
-const FIGURES: [Figure; 7] = [
+const FIGURES: [Figure; 8] = [
     Figure {
         name: "round trip of a message of 8 B (ours: Short)",
         ours: "am_short_us",
@@ -64,6 +64,13 @@ const FIGURES: [Figure; 7] = [
         name: "messages of 8 B one way",
         ours: "short_rate",
         others: ["ucx_rate", "", "raw_rate"],
+        unit: "k/s",
+        more_is_better: true,
+    },
+    Figure {
+        name: "puts of 8 B, many under way",
+        ours: "puts8_rate",
+        others: ["ucx_puts8", "", "raw_puts8"],
         unit: "k/s",
         more_is_better: true,
     },

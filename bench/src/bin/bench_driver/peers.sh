@@ -76,6 +76,7 @@ for ((round = 0; round <= rounds; round++)); do
         ours short $few $beside
         ours small $few
         ours rate $many $beside
+        ours puts $many
         ours medium $blocks $beside
         ours put $large
         if has ucx_perftest; then
@@ -84,6 +85,7 @@ for ((round = 0; round <= rounds; round++)); do
             ucx put_seen 2 1 -t ucp_put_lat -s 8 -n $few -w 100
             ucx get8 2 1 -t ucp_get -s 8 -n $few -w 100 -O 1
             ucx rate 8 0.001 -t ucp_am_bw -s 8 -n $many -w 100
+            ucx puts8 8 0.001 -t ucp_put_bw -s 8 -n $many -w 100
             ucx medium 6 1.048576 -t ucp_am_bw -s 65536 -n $blocks -w 10
             ucx put 6 1.048576 -t ucp_put_bw -s 1048576 -n $large -w 10
         fi
@@ -95,6 +97,7 @@ for ((round = 0; round <= rounds; round++)); do
             perftest put_seen 5 1 ib_write_lat -s 8 -n $few
             perftest get8 5 1 ib_read_lat -s 8 -n $few
             perftest rate 5 1000 ib_send_bw -s 64 -n $many
+            perftest puts8 5 1000 ib_write_bw -s 8 -n $many
             perftest medium 4 1.048576 ib_send_bw -s 65536 -n $blocks
             perftest put 4 1.048576 ib_write_bw -s 1048576 -n $large -t 8
         fi

@@ -10,7 +10,7 @@ use bootstrap::Rank;
 use fabric::{AtomicCap, Data, Operation};
 
 use super::error::Error;
-use super::pending_ops::{FetchedBy, OnComplete, OpKind};
+use super::pending_ops::{End, FetchedBy, OnComplete, OpKind};
 use super::post::{Sent, Via};
 use super::rma::{OneSided, Piece};
 use super::transport::NetTransport;
@@ -56,7 +56,7 @@ impl OneSided<'_> {
             }
         };
         let (counter, by) = (Arc::clone(counter), by.clone());
-        let end = OnComplete::Fetched { counter, by };
+        let end = End::Does(OnComplete::Fetched { counter, by });
         let how = (false, Some(index));
         let sent = self.post(piece, (&slots, operation), Data::Gather(&[part]), how, end)?;
         Ok(if sent { Sent::Yes } else { Sent::Full })

@@ -163,7 +163,10 @@ impl NetContext {
         match op.filter(|_| completion.status == Status::Success) {
             Some(op) => {
                 if op.has_end {
-                    self.lone.end();
+                    match self.pending.counter_of(completion.id) {
+                        Some((counter, local)) => counter.end(local),
+                        None => self.lone.end(),
+                    }
                 }
                 self.give_back(at, &op, Signal::of(completion.id));
                 Ok(())

@@ -4,14 +4,13 @@
 //! is in memory, and only then the put counts as complete. Payloads of Longs need none: their
 //! headers follow on the same adapter.
 
-use std::sync::Arc;
 
 use bootstrap::{Bootstrap, Rank, Shared};
 use fabric::{Data, Operation};
 
 use super::error::Error;
 use super::memory::pool::Inbox;
-use super::pending_ops::{OnComplete, OpKind, PendingOp};
+use super::pending_ops::{End, OpKind, PendingOp};
 use super::plan::NetPlan;
 use super::post::{Reserve, Sent, Slots, Via};
 use super::rma::{OneSided, Piece, RESERVE, Spot};
@@ -127,11 +126,11 @@ impl<'a> OneSided<'a> {
         let mut slots = Some(slots);
         loop {
             if let Some(slots) = slots.take() {
-                let end = OnComplete::Count { counter: Arc::clone(piece.counter), local: false };
+                let end = End::Counts { counter: piece.counter, local: false };
                 let operation = Operation::FetchAdd { remote, rkey, add: 0 };
                 let sink = [own.own(SINK, 8)];
                 let data = Data::Gather(&sink);
-                match self.0.post(&slots, operation, data, &op, Some(end)) {
+                match self.0.post(&slots, operation, data, &op, end) {
                     Ok(Sent::Yes) => {
                         trace::count(Counter::PostedSplit, 0);
                         return Ok(());

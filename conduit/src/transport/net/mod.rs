@@ -30,6 +30,7 @@ mod memory;
 mod parts;
 mod peer;
 mod peer_addresses;
+mod numbered_counters;
 mod pending_ops;
 mod plan;
 mod ports;

@@ -7,7 +7,7 @@ use bootstrap::Rank;
 use fabric::{Data, Operation, Sge};
 
 use super::error::Error;
-use super::pending_ops::{OnComplete, OpKind};
+use super::pending_ops::{End, OpKind};
 use super::post::Sent;
 use super::rail::MOST_ENTRIES;
 use super::rma::{OneSided, Piece, on_some_connection};
@@ -61,11 +61,11 @@ impl OneSided<'_> {
         parts: &[&[u8]],
         len: usize,
     ) -> Result<bool, Error> {
-        let (counter, inline) = (Arc::clone(piece.counter), piece.via.connection.main.inline);
+        let inline = piece.via.connection.main.inline;
         let Some((slots, remote, rkey)) = self.aim(piece) else { return Ok(false) };
         let to = (&slots, Operation::Write { remote, rkey });
         if len <= inline {
-            let end = OnComplete::Count { counter, local: false };
+            let end = End::Counts { counter: piece.counter, local: false };
             return self.post(piece, to, Data::Inline(parts), (false, None), end);
         }
         let parts =
@@ -89,7 +89,7 @@ impl OneSided<'_> {
             *entry = own;
             count += 1;
         }
-        let end = OnComplete::Count { counter: Arc::clone(piece.counter), local: true };
+        let end = End::Counts { counter: piece.counter, local: true };
         let entries = entries.get(..count).unwrap_or_default();
         self.post(piece, to, Data::Gather(entries), (true, None), end)
     }

@@ -1,6 +1,7 @@
 //! Operations that were posted and are not complete: what happens when each is.
 
 use std::fmt;
+use std::num::NonZeroU8;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -9,6 +10,7 @@ use bootstrap::Rank;
 use super::lockfree::IndexStack;
 use super::memory::cache::Held;
 use super::memory::pool::{CopyOut, Inbox};
+use super::numbered_counters::NumberedCounters;
 use super::signal::Signal;
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::transport::op_counter::OpCounter;
@@ -31,7 +33,7 @@ pub(super) enum OpKind {
 impl OpKind {
     #[inline]
     const fn of(number: u64) -> Option<Self> {
-        Some(match number & 0xff {
+        Some(match number & KIND {
             1 => Self::Message,
             2 => Self::Internal,
             3 => Self::Ack,
@@ -92,6 +94,30 @@ pub(super) enum OnComplete {
     },
 }
 
+/// What a request that is about to be posted shall do at its end.
+#[derive(Debug)]
+pub(super) enum End<'c> {
+    Nothing,
+    /// Counts as one part of what a counter counts; `local`: whose local memory was in use.
+    Counts {
+        counter: &'c Arc<OpCounter>,
+        local: bool,
+    },
+    Does(OnComplete),
+}
+
+impl End<'_> {
+    fn in_row(self) -> Option<OnComplete> {
+        match self {
+            Self::Nothing => None,
+            Self::Counts { counter, local } => {
+                Some(OnComplete::Count { counter: Arc::clone(counter), local })
+            }
+            Self::Does(end) => Some(end),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PendingOp {
     pub(super) kind: OpKind,
@@ -100,26 +126,55 @@ pub(super) struct PendingOp {
     /// On the queue pair of requests, where they have one.
     pub(super) for_requests: bool,
     pub(super) buffer: Option<u32>,
-    /// Something happens when it is complete; without an [`OnComplete`] it is the [`Lone`] one.
+    /// Something happens when it is complete; without an [`OnComplete`] and a counter with a number
+    /// it is the [`Lone`] one.
     pub(super) has_end: bool,
 }
 
+// The number of an operation, from bit 0 on: kind (4 bits), connection (8), queue pair, whether there
+// is an end; of one that a counter with a number counts, whether that is local, and the number (7);
+// [`Signal`] (9), [`SELF_CONTAINED`], rank (32).
+const KIND: u64 = 0xf;
+const CONNECTION: u32 = 4;
+const FOR_REQUESTS: u32 = 12;
+const HAS_END: u32 = 13;
+const LOCAL: u32 = 14;
+const COUNTER: u32 = 15;
+const COUNTERS: u64 = NumberedCounters::MOST as u64;
+const RANK: u32 = 32;
+
+const _: () = assert!(
+    OpKind::Fence as u64 <= KIND
+        && COUNTERS.count_ones() + COUNTER <= Signal::SHIFT
+        && (COUNTERS + 1).is_power_of_two()
+);
+
 impl PendingOp {
-    /// All but the buffer and the end, as a number: kind (8 bits), connection (8), queue pair,
-    /// whether there is an end, rank (upper half). Bits 18 to 26 are left to [`Signal`].
+    /// All but the buffer, the end and the signal, as a number.
     #[inline]
     const fn packed(&self) -> u64 {
         self.kind as u64
-            | (self.connection as u64 & 0xff) << 8
-            | (self.for_requests as u64) << 16
-            | (self.has_end as u64) << 17
-            | (self.peer.0 as u64) << 32
+            | (self.connection as u64 & 0xff) << CONNECTION
+            | (self.for_requests as u64) << FOR_REQUESTS
+            | (self.has_end as u64) << HAS_END
+            | (self.peer.0 as u64) << RANK
     }
 
     /// The number that says all of it, where it has neither buffer nor [`OnComplete`].
     #[inline]
     pub(super) const fn number(&self, signal: Signal) -> u64 {
         self.packed() | signal.bits() | SELF_CONTAINED
+    }
+
+    /// As [`PendingOp::number`], of one that the counter of a number counts.
+    #[inline]
+    pub(super) const fn number_counted(
+        &self,
+        signal: Signal,
+        counter: NonZeroU8,
+        local: bool,
+    ) -> u64 {
+        self.number(signal) | (local as u64) << LOCAL | (counter.get() as u64) << COUNTER
     }
 
     /// The operation whose number says all of it.
@@ -133,11 +188,11 @@ impl PendingOp {
     fn unpacked(info: u64, buffer: Option<u32>) -> Option<Self> {
         Some(Self {
             kind: OpKind::of(info)?,
-            peer: Rank((info >> 32) as u32),
-            connection: (info >> 8 & 0xff) as usize,
-            for_requests: info >> 16 & 1 == 1,
+            peer: Rank((info >> RANK) as u32),
+            connection: (info >> CONNECTION & 0xff) as usize,
+            for_requests: info >> FOR_REQUESTS & 1 == 1,
             buffer,
-            has_end: info >> 17 & 1 == 1,
+            has_end: info >> HAS_END & 1 == 1,
         })
     }
 }
@@ -172,8 +227,7 @@ impl Lone {
     }
 }
 
-/// Marks the number of an operation that has neither buffer nor end: the number itself says all. No
-/// index is so great.
+/// Marks the number of an operation that says all of it. No index of a row is so great.
 const SELF_CONTAINED: u64 = 1 << 31;
 
 #[derive(Debug, Default)]
@@ -191,12 +245,13 @@ struct Row {
 pub(super) struct PendingOps {
     rows: Box<[Row]>,
     free: IndexStack,
+    counters: NumberedCounters,
 }
 
 impl PendingOps {
     pub(super) fn new(count: u32) -> Self {
-        let pending =
-            Self { rows: (0..count).map(|_| Row::default()).collect(), free: IndexStack::new() };
+        let rows = (0..count).map(|_| Row::default()).collect();
+        let pending = Self { rows, free: IndexStack::new(), counters: NumberedCounters::default() };
         (0..count).rev().for_each(|index| pending.release(index));
         pending
     }
@@ -211,13 +266,32 @@ impl PendingOps {
     pub(super) fn begin(
         &self,
         op: &PendingOp,
-        end: Option<OnComplete>,
+        end: End<'_>,
         signal: Signal,
     ) -> Option<u64> {
-        if op.buffer.is_none() && end.is_none() {
-            return Some(op.number(signal));
+        match end {
+            End::Nothing if op.buffer.is_none() => Some(op.number(signal)),
+            End::Counts { counter, local } if op.buffer.is_none() => {
+                match self.number_of(counter) {
+                    Some(number) => Some(op.number_counted(signal, number, local)),
+                    None => self.begin_in_row(op, end.in_row(), signal),
+                }
+            }
+            end => self.begin_in_row(op, end.in_row(), signal),
         }
-        self.begin_in_row(op, end, signal)
+    }
+
+    /// The number of a counter, for those of the operations that it counts; `None`: they have rows.
+    #[inline(always)]
+    pub(super) fn number_of(&self, counter: &Arc<OpCounter>) -> Option<NonZeroU8> {
+        self.counters.number_of(counter)
+    }
+
+    /// What counts the operation whose number says all of it, and whether it is local.
+    #[inline(always)]
+    pub(super) fn counter_of(&self, id: u64) -> Option<(&OpCounter, bool)> {
+        let counter = self.counters.get((id >> COUNTER & COUNTERS) as usize)?;
+        Some((counter, id >> LOCAL & 1 == 1))
     }
 
     #[inline(never)]

@@ -7,7 +7,7 @@ use fabric::{Data, Operation, PostError, SendWr};
 use super::context::NetContext;
 use super::error::Error;
 use super::peer::{Connection, Peer, SendQp};
-use super::pending_ops::{OnComplete, OpKind, PendingOp};
+use super::pending_ops::{End, OpKind, PendingOp};
 use super::rail::Rail;
 use super::signal::Signal;
 use crate::trace::{self, Cause};
@@ -140,7 +140,7 @@ impl NetContext {
         operation: Operation,
         data: Data<'_>,
         op: &PendingOp,
-        end: Option<OnComplete>,
+        end: End<'_>,
     ) -> Result<Sent, Error> {
         let signal = slots.signal();
         let Some(id) = self.pending.begin(op, end, signal) else {
@@ -167,8 +167,21 @@ impl NetContext {
         data: Data<'_>,
         op: &PendingOp,
     ) -> Result<Sent, Box<Error>> {
+        self.post_by_number(slots, operation, data, op, |signal| op.number(signal))
+    }
+
+    /// As [`NetContext::post_numbered`], by the number that is made of how its end is told.
+    #[inline(always)]
+    pub(super) fn post_by_number(
+        &self,
+        slots: &Slots<'_>,
+        operation: Operation,
+        data: Data<'_>,
+        op: &PendingOp,
+        number: impl FnOnce(Signal) -> u64,
+    ) -> Result<Sent, Box<Error>> {
         trace::posts(&data);
-        let id = op.number(slots.signal());
+        let id = number(slots.signal());
         let send = SendWr { id, operation, data, signaled: slots.signaled, to: None };
         match slots.send_qp.post(&send) {
             Ok(()) => {

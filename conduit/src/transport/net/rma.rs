@@ -13,7 +13,7 @@ use super::memory::buffers::RESERVED_BUFFERS;
 use super::memory::cache::{Entries, Held};
 use super::memory::pool::{INBOX_WORDS, RawTarget, RemoteInbox};
 use super::peer::Peer;
-use super::pending_ops::{OnComplete, OpKind, PendingOp};
+use super::pending_ops::{End, OnComplete, OpKind, PendingOp};
 use super::post::{Reserve, Sent, Slots, Via};
 use super::rail::RESERVED_CQ_SLOTS;
 use super::settings::sizes::RESERVED_SQ_SLOTS;
@@ -154,7 +154,7 @@ impl<'a> OneSided<'a> {
         (slots, operation): (&Slots<'_>, Operation),
         data: Data<'_>,
         (local, buffer): (bool, Option<u32>),
-        end: OnComplete,
+        end: End<'_>,
     ) -> Result<bool, Error> {
         let op = PendingOp {
             kind: piece.kind,
@@ -165,7 +165,7 @@ impl<'a> OneSided<'a> {
             has_end: true,
         };
         piece.counter.begin(local);
-        let sent = self.0.post(slots, operation, data, &op, Some(end));
+        let sent = self.0.post(slots, operation, data, &op, end);
         if !matches!(sent, Ok(Sent::Yes)) {
             piece.counter.end(local);
             self.0.buffers.reclaim_send(buffer);
@@ -206,7 +206,7 @@ impl<'a> OneSided<'a> {
     ) -> Result<usize, Error> {
         let Some((slots, remote, rkey)) = self.aim(piece) else { return Ok(0) };
         let to = (&slots, Operation::Write { remote, rkey });
-        let end = |local| OnComplete::Count { counter: Arc::clone(piece.counter), local };
+        let end = |local| End::Counts { counter: piece.counter, local };
         let posted = |sent, len| if sent { len } else { 0 };
         let via = piece.via;
         if bytes.len() <= via.connection.main.inline {
@@ -226,7 +226,7 @@ impl<'a> OneSided<'a> {
         if let Some((held, parts, len)) =
             if copy { None } else { self.held_parts(piece, (address, len), false) }
         {
-            let end = OnComplete::Held { counter: Arc::clone(piece.counter), held };
+            let end = End::Does(OnComplete::Held { counter: Arc::clone(piece.counter), held });
             let sent = self.post(piece, to, Data::Gather(&parts), (true, None), end)?;
             trace::count(Counter::PutZeroCopy, posted(sent, len));
             return Ok(posted(sent, len));
@@ -248,10 +248,11 @@ impl<'a> OneSided<'a> {
     ) -> Result<usize, Error> {
         let Some((slots, remote, rkey)) = self.aim(piece) else { return Ok(0) };
         let from = (&slots, Operation::Read { remote, rkey });
-        let (via, counter) = (piece.via, Arc::clone(piece.counter));
+        let via = piece.via;
+        let counter = || Arc::clone(piece.counter);
         let (sent, len) = if let Some(own) = self.own_part(via, into.address(), into.left) {
             let own = Sge { len: self.cut(piece, into.left), ..own };
-            let end = OnComplete::Count { counter, local: true };
+            let end = End::Counts { counter: piece.counter, local: true };
             let data = Data::Gather(&[own]);
             trace::count(Counter::GetZeroCopy, own.len as usize);
             (self.post(piece, from, data, (true, None), end)?, own.len as usize)
@@ -260,14 +261,15 @@ impl<'a> OneSided<'a> {
         } else {
             self.held_parts(piece, (into.address(), into.left), true)
         } {
-            let end = OnComplete::Held { counter, held };
+            let end = End::Does(OnComplete::Held { counter: counter(), held });
             trace::count(Counter::GetZeroCopy, len);
             (self.post(piece, from, Data::Gather(&parts), (true, None), end)?, len)
         } else {
             let len = into.left.min(BUFFER);
             let buffer = self.buffer_part(via, &slots, len, |_| {});
             let Some((index, part)) = buffer else { return Ok(0) };
-            let end = OnComplete::CopyOut { counter, target: into.peek(len), len };
+            let target = into.peek(len);
+            let end = End::Does(OnComplete::CopyOut { counter: counter(), target, len });
             let data = Data::Gather(&[part]);
             trace::count(Counter::GetBounce, len);
             (self.post(piece, from, data, (true, Some(index)), end)?, len)
@@ -312,7 +314,7 @@ impl<'a> OneSided<'a> {
             buffer: None,
             has_end: false,
         };
-        let sent = self.0.post(&slots, operation, Data::Inline(&[bytes]), &op, None);
+        let sent = self.0.post(&slots, operation, Data::Inline(&[bytes]), &op, End::Nothing);
         Some(matches!(sent, Ok(Sent::Yes)))
     }
 

@@ -39,10 +39,11 @@ pub(super) enum Signal {
 impl Signal {
     /// Most that `before` can be.
     const MOST: u32 = 0xff;
-    const SHIFT: u32 = 18;
-    const FAILURE: u64 = 1 << 26;
+    /// Place in the number of an operation, which leaves it nine bits.
+    pub(super) const SHIFT: u32 = 22;
+    const FAILURE: u64 = 1 << (Self::SHIFT + 8);
 
-    /// As a part of the number of an operation: bits 18 to 26.
+    /// As a part of the number of an operation.
     #[inline]
     pub(super) const fn bits(self) -> u64 {
         match self {

@@ -2,6 +2,7 @@
 //! nothing else. The number of such a request says all of it, its end is counted here, and what it
 //! reads comes into registered words.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bootstrap::Rank;
@@ -18,6 +19,7 @@ use super::signal::Signal;
 use super::transport::NetTransport;
 use crate::mode::Mode;
 use crate::trace::{self, Counter};
+use crate::transport::op_counter::OpCounter;
 
 const WORD: usize = size_of::<u64>();
 const WORDS: usize = 8;
@@ -155,15 +157,63 @@ impl<'a> OneSided<'a> {
         what: Small<'_>,
         look: bool,
     ) -> Result<SmallSent, Box<Error>> {
-        let known = self.0.peers.get(rank).and_then(|peer| Some((peer, *peer.small.get()?)));
-        let (peer, path) = match known {
-            Some((peer, path)) if path.takes(place, &what) => (peer, path),
-            _ => match self.small_path((rank, place), what)? {
+        let (peer, path) = match self.known_path((rank, place), what) {
+            Some(known) => known,
+            None => match self.small_path((rank, place), what)? {
                 Ok(found) => found,
                 Err(otherwise) => return Ok(otherwise),
             },
         };
         self.small_by((peer, path), place, what, look)
+    }
+
+    /// The way of an operation, where an earlier one has found it.
+    #[inline(always)]
+    fn known_path(
+        self,
+        (rank, place): (Rank, u64),
+        what: Small<'_>,
+    ) -> Option<(&'a Peer, SmallPath)> {
+        let peer = self.0.peers.get(rank)?;
+        let path = *peer.small.get()?;
+        path.takes(place, &what).then_some((peer, path))
+    }
+
+    /// One attempt to put few bytes, which a counter counts, by the way of small operations. `false`:
+    /// not so, or not now.
+    #[inline(always)]
+    fn small_put(self, to: (Rank, u64), source: &[u8], counter: &Arc<OpCounter>) -> bool {
+        let (context, what) = (self.0, Small::Put(source));
+        let known = self.known_path(to, what);
+        let found = known.or_else(|| self.small_path(to, what).ok()?.ok());
+        let Some((peer, path)) = found else { return false };
+        let index = usize::from(path.connection);
+        let (Some(connection), Some(rail), Some(number)) =
+            (peer.connections.get(index), context.rails.first(), context.pending.number_of(counter))
+        else {
+            return false;
+        };
+        let Some(slots) = Slots::take(rail, &connection.main, RESERVE) else { return false };
+        let (kind, operation) = what.request(path.base.wrapping_add(to.1), path.rkey);
+        let op = PendingOp {
+            kind,
+            peer: peer.rank,
+            connection: index,
+            for_requests: false,
+            buffer: None,
+            has_end: true,
+        };
+        counter.begin(false);
+        let by = |signal| op.number_counted(signal, number, false);
+        let sent = context.post_by_number(&slots, operation, Data::Inline(&[source]), &op, by);
+        // What is wrong is said when it is tried again.
+        let posted = matches!(sent, Ok(Sent::Yes));
+        if posted {
+            trace::count(Counter::PutInline, source.len());
+        } else {
+            counter.end(false);
+        }
+        posted
     }
 
     /// Finds the way of an operation, and keeps it for the next ones where it goes to the attached
@@ -270,6 +320,18 @@ impl SmallPath {
 }
 
 impl NetTransport {
+    /// One attempt to put at most [`MOST_SMALL`] bytes so that they are copied on return and a counter
+    /// tells when they are there. `false`: it goes the general way, which also says what is wrong.
+    #[inline(always)]
+    pub(crate) fn small_put(
+        &self,
+        to: (Rank, u64),
+        source: &[u8],
+        counter: &Arc<OpCounter>,
+    ) -> bool {
+        self.inside().is_some_and(|inside| OneSided(inside.context).small_put(to, source, counter))
+    }
+
     /// The right to an operation that its caller waits for; `None` while another call has it.
     #[inline(always)]
     pub(crate) fn one_call<M: Mode>(&self) -> Option<OneCall<'_>> {

@@ -21,7 +21,7 @@ use crate::transport::net::flow::ring::{Rings, Taken};
 use crate::transport::net::flow::volume::Place;
 use crate::transport::net::memory::lists::RecvInfo;
 use crate::transport::net::memory::pool::Buffer;
-use crate::transport::net::pending_ops::{OnComplete, PendingOp};
+use crate::transport::net::pending_ops::{End, PendingOp};
 use crate::transport::net::post::{Reserve, Sent, Slots, Via};
 use crate::transport::net::rail::{RESERVED_CQ_SLOTS, Shared};
 use crate::transport::net::recv_buffers::EMPTY_RECEIVE;
@@ -108,7 +108,7 @@ impl<'a> Sender<'a> {
         slots: &Slots<'_>,
         imm: u32,
         data: Data<'_>,
-        (op, end): (&PendingOp, Option<OnComplete>),
+        (op, end): (&PendingOp, End<'_>),
     ) -> Result<Sent, Error> {
         let len = match data {
             Data::Inline(parts) => parts.iter().map(|part| part.len()).sum(),

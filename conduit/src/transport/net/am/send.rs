@@ -19,7 +19,7 @@ use crate::transport::net::flow::of_connection::Flow;
 use crate::transport::net::memory::buffers::RESERVED_BUFFERS;
 use crate::transport::net::memory::pool::Buffer;
 use crate::transport::net::peer::{Connection, Peer, SendQp};
-use crate::transport::net::pending_ops::{OnComplete, OpKind, PendingOp};
+use crate::transport::net::pending_ops::{End, OpKind, PendingOp};
 use crate::transport::net::post::{Reserve, Sent, Slots, Via};
 use crate::transport::net::rail::{RESERVED_CQ_SLOTS, Rail};
 use crate::transport::net::rma::{OneSided, Piece};
@@ -180,7 +180,7 @@ impl<'a> Sender<'a> {
         let (encoded, carried) = self.encode(via.connection, draft);
         let op = pending_op(via, draft, None, false);
         let (imm, data) = (encoded.imm, Data::Inline(&[encoded.bytes()]));
-        let sent = self.0.post(&slots, Operation::Send { imm: Some(imm) }, data, &op, None);
+        let sent = self.0.post(&slots, Operation::Send { imm: Some(imm) }, data, &op, End::Nothing);
         if let Ok(Sent::Yes) = sent {
             return Ok(Sent::Yes);
         }
@@ -341,7 +341,7 @@ impl<'a> Sender<'a> {
             let parts = if payload.is_empty() { &parts[..1] } else { &parts[..] };
             let op = pending_op(via, draft, None, false);
             let data = Data::Inline(parts);
-            return self.post(via, &slots, (encoded.imm, carried), data, &op, None);
+            return self.post(via, &slots, (encoded.imm, carried), data, &op, End::Nothing);
         }
         if !self.has_room(via, draft) {
             return Ok(Sent::Full);
@@ -358,7 +358,7 @@ impl<'a> Sender<'a> {
         bytes[head.len()..len].copy_from_slice(payload);
         let piece = pool.piece(&buffer, connection.rail, PREFIX, u32::try_from(len).unwrap_or(0));
         let message = (encoded.imm, carried);
-        self.post_buffer(via, draft, &slots, message, &[piece], buffer, None)
+        self.post_buffer(via, draft, &slots, message, &[piece], buffer, End::Nothing)
     }
 
     /// Whether a Long goes in one message.
@@ -412,11 +412,11 @@ impl<'a> Sender<'a> {
             len: u32::try_from(len).unwrap_or(0),
             lkey: lkey.unwrap_or_default(),
         };
-        let end = OnComplete::Count { counter: Arc::clone(completion), local: true };
+        let end = End::Counts { counter: completion, local: true };
         completion.begin(true);
         let message = (encoded.imm, carried);
         let pieces = [first, second];
-        let sent = self.post_buffer(via, draft, &slots, message, &pieces, buffer, Some(end));
+        let sent = self.post_buffer(via, draft, &slots, message, &pieces, buffer, end);
         if !matches!(sent, Ok(Sent::Yes)) {
             completion.end(true);
         }
@@ -444,7 +444,7 @@ impl<'a> Sender<'a> {
         let index = pool.lend(buffer);
         let op = pending_op(via, draft, Some(index), false);
         let data = Data::Gather(&[piece]);
-        let sent = self.post(via, &slots, (encoded.imm, carried), data, &op, None);
+        let sent = self.post(via, &slots, (encoded.imm, carried), data, &op, End::Nothing);
         let back = match sent {
             Ok(Sent::Yes) => None,
             _ => pool.reclaim(index),
@@ -462,10 +462,10 @@ impl<'a> Sender<'a> {
         message: (u32, Carried),
         pieces: &[Sge],
         buffer: Buffer,
-        end: Option<OnComplete>,
+        end: End<'_>,
     ) -> Result<Sent, Error> {
         let index = Some(self.0.buffers.pool.lend(buffer));
-        let op = pending_op(via, draft, index, end.is_some());
+        let op = pending_op(via, draft, index, !matches!(end, End::Nothing));
         let sent = self.post(via, slots, message, Data::Gather(pieces), &op, end);
         if !matches!(sent, Ok(Sent::Yes)) {
             self.0.buffers.reclaim_send(index);
@@ -483,7 +483,7 @@ impl<'a> Sender<'a> {
         (imm, carried): (u32, Carried),
         data: Data<'_>,
         op: &PendingOp,
-        end: Option<OnComplete>,
+        end: End<'_>,
     ) -> Result<Sent, Error> {
         let sent = match &via.connection.flow {
             Flow::Rings(rings) if op.for_requests => {

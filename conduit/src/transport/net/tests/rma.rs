@@ -25,14 +25,19 @@ pub(super) fn finish((net, met): By<'_>, counter: &Arc<OpCounter>, mut post: imp
     assert!(counter.is_local_complete());
 }
 
+/// A counter of which the first ones have numbers, and one without, by turns of lengths.
+fn counter_for(len: usize) -> Arc<OpCounter> {
+    Arc::new(if len.is_multiple_of(2) { OpCounter::lasting() } else { OpCounter::default() })
+}
+
 pub(super) fn put_by(by: By<'_>, to: Rank, offset: usize, bytes: &[u8]) {
-    let counter = Arc::new(OpCounter::default());
+    let counter = counter_for(bytes.len());
     let mut source = RawSource::new(bytes);
     finish(by, &counter, || by.0.put((to, offset as u64), &mut source, &counter).expect("put"));
 }
 
 pub(super) fn get_by(by: By<'_>, from: Rank, offset: usize, mut into: RawTarget) {
-    let counter = Arc::new(OpCounter::default());
+    let counter = counter_for(into.left);
     finish(by, &counter, || by.0.get((from, offset as u64), &mut into, &counter).expect("get"));
 }
 

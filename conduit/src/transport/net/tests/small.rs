@@ -61,6 +61,52 @@ fn few_bytes_go_and_come() {
     small(&Kind { fake: true, dynamic: true, ..PLAIN });
 }
 
+/// Puts that a counter counts, as many under way as there is room for.
+fn counted_puts(kind: &Kind) {
+    run(2, 4096, kind, |member| {
+        let peer = Rank(1 - member.rank);
+        let counters = [(); 3].map(|()| Arc::new(OpCounter::lasting()));
+        let begin = Instant::now();
+        let poll = || {
+            let sink = TestSink(&member.met, &|_| {});
+            let _ = member.net.poll::<Par, _>(&sink, Poll::All).expect("open").expect("poll");
+            assert!(begin.elapsed() < PATIENCE);
+        };
+        for number in 0..400_u16 {
+            let counter = &counters[usize::from(number % 3)];
+            let place = u64::from(number % 8) * 64;
+            let bytes = [number.to_ne_bytes(); 4];
+            while !member.net.small_put((peer, place), bytes.as_flattened(), counter) {
+                poll();
+            }
+            assert!(counter.is_local_complete(), "they are copied");
+        }
+        while !counters.iter().all(|counter| counter.is_complete()) {
+            poll();
+        }
+        for counter in &counters {
+            assert!((1..=3).contains(&counter.number()), "{}", counter.number());
+        }
+        member.services.borrow_mut().barrier().expect("all are done");
+        for number in 392..400_u16 {
+            let seen = member.memory.read(usize::from(number % 8) * 64, 8);
+            assert_eq!(seen, [number.to_ne_bytes(); 4].as_flattened());
+        }
+        assert!(!member.net.small_put((peer, 4089), &[1; 8], &counters[0]), "outside");
+        let passing = Arc::new(OpCounter::default());
+        assert!(!member.net.small_put((peer, 0), &[1; 8], &passing), "it has no number");
+        assert!(passing.is_complete() && counters[0].is_complete());
+        member.services.borrow_mut().barrier().expect("all have looked");
+    });
+}
+
+#[test]
+fn few_bytes_that_a_counter_counts() {
+    counted_puts(&PLAIN);
+    counted_puts(&Kind { rails: 2, connections: 2, dynamic: true, ..PLAIN });
+    counted_puts(&Kind { fake: true, dynamic: true, ..PLAIN });
+}
+
 #[test]
 fn what_cannot_be_done_so_is_said() {
     let kind = Kind { inline: Some(0), fake: true, dynamic: true, ..PLAIN };
@@ -147,6 +193,8 @@ fn a_fenced_put_goes_the_usual_way() {
             drop(one);
             done(member, (peer, 8), Small::Get(8));
         }
+        let counter = Arc::new(OpCounter::lasting());
+        assert!(!member.net.small_put((peer, 8), &[1; 8], &counter));
         member.services.borrow_mut().barrier().expect("all are done");
     });
 }
