@@ -41,14 +41,14 @@ group! { LIMITS "Protocol limits and resources" {
     GASNET_NETWORKDEPTH_TOTAL: COUNT, Value("255"), aliases(&["GASNET_OP_OUST_LIMIT"]) =>
         "Operations in flight in all; 0 means as many as are possible.";
     GASNET_AM_CREDITS_PP: POSITIVE,
-        Computed("12, 32 in jobs of up to 9 ranks over the software adapter without GASNET_RBUF_COUNT, and 64 with GASNET_AM_FLOW_CONTROL=volume"),
+        Computed("12; without GASNET_RBUF_COUNT 16 in jobs of up to 17 ranks, and 32 in those of up to 9 over the software adapter; 64 with GASNET_AM_FLOW_CONTROL=volume"),
         aliases(&["GASNET_AM_OUST_PP", "GASNET_NETWORKDEPTH"]) =>
         "Requests without a reply to each peer.";
     GASNET_AM_CREDITS_TOTAL: COUNT,
         Computed("the least of 256 and (ranks - 1) * GASNET_AM_CREDITS_PP"),
         aliases(&["GASNET_AM_OUST_LIMIT"]) =>
         "Requests without a reply in all; 0 means as many as are possible.";
-    GASNET_AM_CREDITS_SLACK: COUNT, Value("1") =>
+    GASNET_AM_CREDITS_SLACK: COUNT, Computed("half of GASNET_AM_CREDITS_PP less one") =>
         "Credits that a receiver may hold back; less than GASNET_AM_CREDITS_PP, at most 255.";
     GASNET_AM_FLOW_CONTROL: FLOW, Value("static") =>
         "How requests are kept from overrunning a rank: each peer has the same number of credits \

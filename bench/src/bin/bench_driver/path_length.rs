@@ -11,7 +11,7 @@ use crate::row::{Findings, Row, Target, Verdict};
 use crate::run::{Failure, Result, Samples, run, sibling};
 
 /// Functions of `bench_path_length`, and what each does.
-const PARTS: [(&str, &str); 8] = [
+const PARTS: [(&str, &str); 10] = [
     ("put_word", "put of 8 B"),
     ("write_alone", "write of 8 B by verbs alone"),
     ("get_word", "get of 8 B"),
@@ -20,6 +20,8 @@ const PARTS: [(&str, &str); 8] = [
     ("answer_request", "poll that takes a Short and answers it"),
     ("take_reply", "wait that takes the answer"),
     ("poll_nothing", "poll that finds nothing"),
+    ("start_put", "put of 8 B without event, to its return"),
+    ("take_end", "wait that takes the end of such a put"),
 ];
 
 /// Operations with an event: the word that `bench_path_length` is given, and what both ranks do.

@@ -7,7 +7,8 @@
 //! begins with fewer credits than the target grants. A reply or an ack gives the credit back, and
 //! each message may carry more that the responder had banked. A responder banks at most *slack*
 //! credits; one more makes an ack due. Slack is below the number of credits: otherwise all could
-//! lie banked on both sides, and nobody could send.
+//! lie banked on both sides, and nobody could send. A sender that will not have all of its credits
+//! tells its *limit*, which bounds the slack.
 
 use crate::sys::atomic::{AtomicU32, Ordering};
 
@@ -229,7 +230,11 @@ pub(crate) struct Account {
     outbox: Outbox,
     /// Credits that there is a buffer for an answer for.
     pub(crate) supply: Supply,
-    slack: u32,
+    /// What every rank banks that was told no limit, and what this one does.
+    usual_slack: u32,
+    slack: AtomicU32,
+    /// The limit that the peer is to be told; 0: none.
+    limit: AtomicU32,
     /// Half of what the peer has at first, or two.
     half: u32,
 }
@@ -253,8 +258,10 @@ impl Account {
     pub(crate) fn growing((first, credits): (u32, u32), slack: u32) -> Self {
         let slack = slack.min(credits.saturating_sub(1)).min(u32::from(u8::MAX));
         let supply = Supply::new(first, credits);
-        let available = AtomicU32::new(supply.made());
-        Self { available, outbox: Outbox::default(), supply, slack, half: (credits / 2).max(2) }
+        let (available, half) = (AtomicU32::new(supply.made()), (credits / 2).max(2));
+        let (usual_slack, slack, limit) = (slack, AtomicU32::new(slack), AtomicU32::new(0));
+        let outbox = Outbox::default();
+        Self { available, outbox, supply, usual_slack, slack, limit, half }
     }
 
     /// The peer writes requests into a ring.
@@ -375,12 +382,50 @@ impl Account {
     /// A request was handled and not answered. Whether an ack is due.
     #[inline]
     pub(crate) fn bank(&self) -> bool {
-        Outbox::banked(self.outbox.word.fetch_add(1, Ordering::AcqRel)) >= self.slack
+        Outbox::banked(self.outbox.word.fetch_add(1, Ordering::AcqRel)) >= self.slack()
+    }
+
+    #[inline]
+    fn slack(&self) -> u32 {
+        self.slack.load(Ordering::Relaxed)
     }
 
     /// Whether more is banked than may be.
     pub(crate) fn is_ack_due(&self) -> bool {
-        self.banked() > self.slack
+        self.banked() > self.slack()
+    }
+
+    /// There will be no more credits than there are. Whether the peer, which may bank as many, has
+    /// to be told.
+    pub(crate) fn ends(&self) -> bool {
+        let limit = self.supply.made().max(1);
+        let tells = limit <= self.usual_slack;
+        if tells {
+            self.limit.store(limit, Ordering::Release);
+        }
+        tells
+    }
+
+    /// The limit that the peer is to be told, which must then be sent, or [`Account::untold`] called.
+    pub(crate) fn take_limit(&self) -> Option<u32> {
+        if !self.has_limit() {
+            return None;
+        }
+        Some(self.limit.swap(0, Ordering::AcqRel)).filter(|limit| *limit > 0)
+    }
+
+    /// Whether the peer is to be told a limit.
+    pub(crate) fn has_limit(&self) -> bool {
+        self.limit.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn untold(&self, limit: u32) {
+        self.limit.store(limit, Ordering::Release);
+    }
+
+    /// The peer has so many credits for good, at least one.
+    pub(crate) fn peer_ends(&self, limit: u32) {
+        self.slack.fetch_min(limit.saturating_sub(1), Ordering::AcqRel);
     }
 
     /// Whether so much is banked that the peer may soon lack credits.

@@ -63,6 +63,29 @@ fn a_growing_account_is_not_given_back_more_than_it_has() {
     assert!((0..11).all(|_| !account.bank()) && account.bank(), "slack is of all credits");
 }
 
+#[test]
+fn a_peer_that_has_few_credits_for_good_is_sent_them_back() {
+    let account = Account::growing((2, 12), 5);
+    let wanted = account.supply.more();
+    account.supply.end(wanted);
+    assert!(!account.has_limit() && account.take_limit().is_none());
+    assert!(account.ends());
+    assert_eq!(account.take_limit(), Some(2));
+    account.untold(2);
+    assert_eq!((account.take_limit(), account.take_limit()), (Some(2), None));
+    // The peer's view.
+    let account = Account::growing((2, 12), 5);
+    assert!(!account.bank() && !account.bank() && !account.is_ack_due());
+    account.peer_ends(2);
+    assert!(account.is_ack_due());
+    account.carry();
+    assert!(!account.bank() && account.bank());
+    account.peer_ends(7);
+    assert!(account.is_ack_due(), "it does not grow again");
+    // With more credits than can lie banked it need not know.
+    assert!(!Account::growing((6, 12), 5).ends() && Account::growing((5, 12), 5).ends());
+}
+
 proptest! {
     /// Whatever is put back and taken again in whatever portions, all arrives once.
     #[test]
@@ -100,6 +123,7 @@ enum Kind {
     Request { answer: bool },
     Reply,
     Ack,
+    Limit(u32),
 }
 
 struct Packet {
@@ -115,23 +139,32 @@ struct Job {
     links: Vec<Vec<VecDeque<Packet>>>,
     /// Requests still to be sent, per pair.
     wanted: Vec<Vec<u32>>,
+    /// Limits that are still to be told, per pair.
+    untold: Vec<Vec<bool>>,
     total: Vec<Permits>,
     handled: u32,
 }
 
 impl Job {
-    fn new(size: usize, credits: u32, slack: u32, total: u32, each: u32) -> Self {
+    /// `limit`: credits that a sender has for good, which its peers learn when it lacks one.
+    fn new(size: usize, (credits, limit): (u32, u32), slack: u32, total: u32, each: u32) -> Self {
         let square = |make: &dyn Fn() -> Account| {
             (0..size).map(|_| (0..size).map(|_| make()).collect()).collect()
         };
+        let account = || {
+            let account = Account::growing((limit, credits), slack);
+            account.supply.end(0);
+            account
+        };
         Self {
             size,
-            credits,
-            accounts: square(&|| Account::new(credits, slack)),
+            credits: limit,
+            accounts: square(&account),
             links: (0..size).map(|_| (0..size).map(|_| VecDeque::new()).collect()).collect(),
             wanted: (0..size)
                 .map(|a| (0..size).map(|b| if a == b { 0 } else { each }).collect())
                 .collect(),
+            untold: vec![vec![true; size]; size],
             total: (0..size).map(|_| Permits::new(total)).collect(),
             handled: 0,
         }
@@ -146,9 +179,14 @@ impl Job {
         if self.wanted[from][to] == 0 || !self.total[from].take(0) {
             return false;
         }
-        if !self.accounts[from][to].take() {
+        let account = &self.accounts[from][to];
+        if !account.take() {
             self.total[from].give(1);
-            return false;
+            let tells = std::mem::take(&mut self.untold[from][to]) && account.ends();
+            if let Some(limit) = account.take_limit() {
+                self.send(from, to, Kind::Limit(limit));
+            }
+            return tells;
         }
         self.wanted[from][to] -= 1;
         self.send(from, to, Kind::Request { answer });
@@ -160,7 +198,7 @@ impl Job {
         let Some(packet) = self.links[from][to].pop_front() else { return false };
         let own = match packet.kind {
             Kind::Reply => 1,
-            Kind::Request { .. } | Kind::Ack => 0,
+            Kind::Request { .. } | Kind::Ack | Kind::Limit(_) => 0,
         };
         let back = own + packet.carried.returned();
         self.accounts[to][from].returned(back).expect("a correct peer");
@@ -170,6 +208,12 @@ impl Job {
             if answer {
                 self.send(to, from, Kind::Reply);
             } else if self.accounts[to][from].bank() {
+                self.send(to, from, Kind::Ack);
+            }
+        }
+        if let Kind::Limit(limit) = packet.kind {
+            self.accounts[to][from].peer_ends(limit);
+            if self.accounts[to][from].is_ack_due() {
                 self.send(to, from, Kind::Ack);
             }
         }
@@ -189,7 +233,9 @@ impl Job {
                 let under_way = u32::try_from(requests + answers).unwrap();
                 let sum = self.accounts[a][b].available() + under_way + carried + banked;
                 assert_eq!(sum, self.credits, "credits of {a} towards {b}");
-                assert!(self.links[a][b].len() <= 2 * self.credits as usize, "receive queue");
+                let limits = link(a, b).filter(|p| matches!(p.kind, Kind::Limit(_))).count();
+                let most = 2 * self.credits as usize + limits;
+                assert!(self.links[a][b].len() <= most, "receive queue");
             }
         }
     }
@@ -203,13 +249,13 @@ impl Job {
 proptest! {
     #[test]
     fn floods_end_and_lose_no_credit(
-        size in 2usize..5, credits in 1u32..6, slack in 0u32..8, total in 1u32..12, each in 1u32..30,
+        size in 2usize..5, credits in 1u32..9, limit in 1u32..9, slack in 0u32..8, total in 1u32..12, each in 1u32..30,
         answers in 0usize..=4, choices in proptest::collection::vec(any::<u32>(), 50..400),
     ) {
         // A total below what can lie banked at the peers would never come back.
         let slack = slack.min(credits - 1);
         let total = total.max((u32::try_from(size).unwrap() - 1) * slack + 1);
-        let mut job = Job::new(size, credits, slack, total, each);
+        let mut job = Job::new(size, (credits, limit.min(credits)), slack, total, each);
         let mut choice = choices.iter().copied().cycle();
         let mut idle = 0;
         while !job.is_done() {

@@ -4,7 +4,6 @@
 //! is in memory, and only then the put counts as complete. Payloads of Longs need none: their
 //! headers follow on the same adapter.
 
-
 use bootstrap::{Bootstrap, Rank, Shared};
 use fabric::{Data, Operation};
 

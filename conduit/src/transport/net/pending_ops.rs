@@ -263,12 +263,7 @@ impl PendingOps {
 
     /// Books an operation. `None` cannot be when the caller holds a completion queue slot.
     #[inline(always)]
-    pub(super) fn begin(
-        &self,
-        op: &PendingOp,
-        end: End<'_>,
-        signal: Signal,
-    ) -> Option<u64> {
+    pub(super) fn begin(&self, op: &PendingOp, end: End<'_>, signal: Signal) -> Option<u64> {
         match end {
             End::Nothing if op.buffer.is_none() => Some(op.number(signal)),
             End::Counts { counter, local } if op.buffer.is_none() => {

@@ -130,6 +130,9 @@ impl NetContext {
             (count, Err(error)) => {
                 supply.end(count);
                 self.no_more_replies(&error);
+                if self.rails[at].shared.is_none() && connection.account.ends() {
+                    self.ack_later(connection);
+                }
                 return false;
             }
         };

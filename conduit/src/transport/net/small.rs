@@ -188,9 +188,11 @@ impl<'a> OneSided<'a> {
         let found = known.or_else(|| self.small_path(to, what).ok()?.ok());
         let Some((peer, path)) = found else { return false };
         let index = usize::from(path.connection);
-        let (Some(connection), Some(rail), Some(number)) =
-            (peer.connections.get(index), context.rails.first(), context.pending.number_of(counter))
-        else {
+        let (Some(connection), Some(rail), Some(number)) = (
+            peer.connections.get(index),
+            context.rails.first(),
+            context.pending.number_of(counter),
+        ) else {
             return false;
         };
         let Some(slots) = Slots::take(rail, &connection.main, RESERVE) else { return false };

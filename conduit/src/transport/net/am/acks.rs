@@ -1,5 +1,6 @@
 //! Acks: messages that only return credits. One is due when more credits of a peer are banked than
-//! *slack* allows, or when the peer might lack room in a ring.
+//! *slack* allows, or when the peer might lack room in a ring. One with arguments tells a limit of
+//! this rank's own credits: the peer banks fewer of them then.
 
 use std::sync::atomic::Ordering;
 
@@ -9,6 +10,10 @@ use crate::transport::net::context::NetContext;
 use crate::transport::net::error::Error;
 use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::post::{Sent, Via};
+
+/// First argument of an ack that tells how many credits its sender has for good; others are of
+/// `moving.rs`.
+const LIMIT: i32 = 4;
 
 /// The ack that became due in a batch of messages. It goes out behind the batch, or when half of the
 /// peer's credits wait here, so that a flood has few acks and the peer gets its credits in rows.
@@ -74,12 +79,14 @@ impl NetContext {
         let due = connection.account.is_ack_due()
             || rings.is_some_and(|rings| rings.is_due(&connection.account));
         let moves = origin.is_some_and(|it| it.borrowed.has_something());
-        if !due && !moves || self.failure.is_ignored() {
+        let limited = connection.account.has_limit();
+        if !due && !moves && !limited || self.failure.is_ignored() {
             return Ok(());
         }
         let sent = match origin {
             _ if !peer.is_open() => Sent::Full,
             Some(origin) if moves => self.send_about_credits(origin)?,
+            None if limited => self.tell_limit(peer, index)?,
             _ => Sent::Yes,
         };
         let sent = if due && sent == Sent::Yes { Sender(self).ack(peer, index)? } else { sent };
@@ -87,6 +94,31 @@ impl NetContext {
             self.ack_later(connection);
         }
         Ok(())
+    }
+
+    /// Tells a peer that this rank will have no more credits than it has.
+    #[cold]
+    fn tell_limit(&self, peer: &Peer, index: usize) -> Result<Sent, Error> {
+        let account = &peer.connections[index].account;
+        let Some(limit) = account.take_limit() else { return Ok(Sent::Yes) };
+        let args = [LIMIT, i32::try_from(limit).unwrap_or(i32::MAX)];
+        let sent = Sender(self).about_credits(peer, index, &args);
+        if !matches!(sent, Ok(Sent::Yes)) {
+            account.untold(limit);
+        }
+        sent
+    }
+
+    /// An ack with arguments over a connection whose credits do not move.
+    #[cold]
+    pub(super) fn told_limit(&self, peer: &Peer, index: usize, args: &[i32]) -> Result<(), Error> {
+        match *args {
+            [LIMIT, limit] if limit > 0 => {
+                peer.connections[index].account.peer_ends(limit.unsigned_abs());
+                self.ack_if_due(peer, index)
+            }
+            _ => Err(self.not_moving(peer.rank)),
+        }
     }
 
     /// A request was not sent. No answer will bring back its credit, which may be promised.
@@ -98,7 +130,7 @@ impl NetContext {
     }
 
     /// A later poll does it, or the service thread, as without polls nobody else can.
-    fn ack_later(&self, connection: &Connection) {
+    pub(crate) fn ack_later(&self, connection: &Connection) {
         if !connection.ack_pending.swap(true, Ordering::AcqRel) {
             self.acks_pending.fetch_add(1, Ordering::AcqRel);
             if self.has_receivers() {

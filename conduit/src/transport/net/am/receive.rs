@@ -217,7 +217,7 @@ impl<'a> Receiver<'a> {
     fn about_credits(self, from: RecvQp<'a>, args: &[i32]) -> Result<(), Error> {
         match Origin::of(from.peer, from.index) {
             Some(origin) => self.0.about_credits(origin, args),
-            None => Err(self.0.not_moving(from.peer.rank)),
+            None => self.0.told_limit(from.peer, from.index, args),
         }
     }
 

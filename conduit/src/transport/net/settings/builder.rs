@@ -258,11 +258,7 @@ impl SettingsBuilder<'_> {
             && !["GASNET_AM_CREDITS_PP", "GASNET_RBUF_COUNT"]
                 .iter()
                 .any(|name| self.table.is_set(name));
-        let slack = if self.table.is_set(name) {
-            self.capped(name, slack, why)
-        } else {
-            narrow(self.table.int(name).min(slack))
-        };
+        let slack = self.table.is_set(name).then(|| self.capped(name, slack, why));
         DepthSettings {
             ops_per_peer: self.count("GASNET_NETWORKDEPTH_PP"),
             ops: self.total("GASNET_NETWORKDEPTH_TOTAL"),

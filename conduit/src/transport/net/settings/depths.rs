@@ -31,8 +31,8 @@ pub(crate) struct DepthSettings {
     pub credits_per_peer: u32,
     /// `GASNET_AM_CREDITS_TOTAL`.
     pub credits: Total,
-    /// `GASNET_AM_CREDITS_SLACK`.
-    pub slack: u32,
+    /// `GASNET_AM_CREDITS_SLACK`; `None`: half of the credits of a connection less one.
+    pub slack: Option<u32>,
     /// Neither the credits are set, nor what they depend on.
     pub usual_credits: bool,
     /// `GASNET_RBUF_COUNT`; 0 means what the device allows.
@@ -48,23 +48,26 @@ pub(crate) struct DepthSettings {
 }
 
 impl DepthSettings {
-    /// Those over the software adapter, where requests that are under way together share system
-    /// calls, and a receive buffer is memory that is touched as far as it is used. Not so many that
-    /// receive queues would have to be shared, and the same on hosts that differ.
-    pub(crate) fn over_soft(mut self, ranks: u32) -> Self {
+    /// Those of a job of so many ranks: where they are few, more credits for each peer. Most over the
+    /// software adapter, where requests that are under way together share system calls, and a receive
+    /// buffer is memory that is touched as far as it is used. Not so many that receive queues would
+    /// have to be shared, and the same on hosts that differ.
+    pub(crate) fn for_ranks(mut self, ranks: u32, over_soft: bool) -> Self {
         if self.usual_credits {
-            let each = SOFT_CREDITS_OF_RANK / (ranks.max(2) - 1);
-            self.credits_per_peer = each.clamp(USUAL_CREDITS, SOFT_CREDITS);
+            let each = CREDITS_OF_RANK / (ranks.max(2) - 1);
+            let most = if over_soft { SOFT_CREDITS } else { FEW_CREDITS };
+            self.credits_per_peer = each.clamp(USUAL_CREDITS, most);
         }
         self
     }
 }
 
-/// Default of `GASNET_AM_CREDITS_PP`, and over the software adapter.
+/// Default of `GASNET_AM_CREDITS_PP`; in jobs of few ranks; and there over the software adapter.
 pub(super) const USUAL_CREDITS: u32 = 12;
+const FEW_CREDITS: u32 = 16;
 const SOFT_CREDITS: u32 = 32;
-/// Of all peers of a rank: half of what shared queues would have by default.
-const SOFT_CREDITS_OF_RANK: u32 = 256;
+/// Of all peers of a rank in such jobs: half of what shared queues would have by default.
+const CREDITS_OF_RANK: u32 = 256;
 
 /// How requests are kept from overrunning a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

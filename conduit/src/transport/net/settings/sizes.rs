@@ -413,7 +413,9 @@ impl Plan {
     /// one credit to be used.
     fn slack(&self, credits: u64) -> u64 {
         let most = (credits - 1) / self.columns.saturating_mul(self.peers);
-        u64::from(self.depths.slack).min(self.credits_per_connection() - 1).min(most)
+        let own = self.credits_per_connection();
+        let usual = (own / 2).saturating_sub(1);
+        self.depths.slack.map_or(usual, u64::from).min(own - 1).min(most)
     }
 }
 

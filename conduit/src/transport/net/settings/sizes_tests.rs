@@ -29,7 +29,7 @@ fn sizes(ranks: u32) -> Sizes {
 fn a_small_job_has_the_documented_sizes() {
     let sizes = sizes(4);
     assert_eq!((sizes.ops_per_connection, sizes.ops), (24, 96));
-    assert_eq!((sizes.credits_per_connection, sizes.credits, sizes.slack), (12, 36, 1));
+    assert_eq!((sizes.credits_per_connection, sizes.credits, sizes.slack), (12, 36, 5));
     assert!(!sizes.binds_all(4));
     assert_eq!((sizes.sends(), sizes.receives(), sizes.srq), (26, 25, None));
     assert_eq!((sizes.bounce, sizes.spares), (96, 1));
@@ -53,15 +53,17 @@ fn queues_are_shared_from_where_it_saves_memory() {
 }
 
 #[test]
-fn small_jobs_over_the_software_adapter_have_more_credits() {
-    let of = |ranks| Sizes::of(&depths().over_soft(ranks), &job(ranks), RXE).unwrap().0;
-    let credits = [2, 9, 10, 16, 22, 44, 1000].map(|ranks| of(ranks).credits_per_connection);
-    assert_eq!(credits, [32, 32, 28, 17, 12, 12, 12]);
-    for ranks in 2..60 {
-        assert_eq!(of(ranks).srq.is_some(), sizes(ranks).srq.is_some(), "{ranks}");
+fn small_jobs_have_more_credits() {
+    let of = |ranks, soft| Sizes::of(&depths().for_ranks(ranks, soft), &job(ranks), RXE).unwrap().0;
+    let credits =
+        |soft| [2, 9, 10, 16, 18, 22, 44, 1000].map(|ranks| of(ranks, soft).credits_per_connection);
+    assert_eq!(credits(true), [32, 32, 28, 17, 15, 12, 12, 12]);
+    assert_eq!(credits(false), [16, 16, 16, 16, 15, 12, 12, 12]);
+    for (ranks, soft) in (2..60).flat_map(|ranks| [(ranks, true), (ranks, false)]) {
+        assert_eq!(of(ranks, soft).srq.is_some(), sizes(ranks).srq.is_some(), "{ranks}");
     }
     let set = DepthSettings { usual_credits: false, ..depths() };
-    assert_eq!(set.over_soft(2), set);
+    assert_eq!(set.for_ranks(2, true), set);
 }
 
 #[test]
@@ -161,7 +163,7 @@ fn the_least_of_everything_still_moves() {
         ops: Total::Is(1),
         credits_per_peer: 1,
         credits: Total::Is(1),
-        slack: 1,
+        slack: Some(1),
         usual_credits: false,
         receive_buffers: 1,
         bounce_buffers: 1,
@@ -236,7 +238,7 @@ fn any_depths() -> impl Strategy<Value = DepthSettings> {
         total.clone(),
         per_peer(),
         total,
-        0u32..300,
+        proptest::option::of(0u32..300),
         (count(), count()),
         proptest::option::of(0u32..100),
         srq,
@@ -249,7 +251,7 @@ fn any_depths() -> impl Strategy<Value = DepthSettings> {
                     ops,
                     credits_per_peer,
                     credits,
-                    slack: slack.min(credits_per_peer - 1),
+                    slack: slack.map(|slack| slack.min(credits_per_peer - 1)),
                     usual_credits: false,
                     receive_buffers: rbuf,
                     bounce_buffers: bbuf,
@@ -317,7 +319,7 @@ proptest! {
                 prop_assert!(wide(sizes.bounce) > wide(sizes.credits));
             }
         }
-        prop_assert!(sizes.slack < sizes.credits_per_connection && sizes.slack <= depths.slack);
+        prop_assert!(sizes.slack < sizes.credits_per_connection && depths.slack.is_none_or(|slack| sizes.slack <= slack));
         prop_assert!(sizes.credits >= 1 && sizes.credits <= sizes.ops && sizes.bounce >= 1 && sizes.spares >= 1);
         prop_assert!(sizes.ops_per_connection >= 1 && sizes.ops >= sizes.connections);
         if let Total::Is(total) = depths.credits {

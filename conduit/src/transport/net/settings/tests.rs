@@ -41,7 +41,7 @@ fn defaults_are_those_of_the_documents() {
     );
     let depths = settings.depths;
     assert_eq!((depths.ops_per_peer, depths.ops), (24, Total::Is(255)));
-    assert_eq!((depths.credits_per_peer, depths.credits, depths.slack), (12, Total::Default, 1));
+    assert_eq!((depths.credits_per_peer, depths.credits, depths.slack), (12, Total::Default, None));
     assert_eq!((depths.receive_buffers, depths.bounce_buffers), (1024, 1024));
     assert_eq!((depths.spares, depths.srq), (None, SharedReceive::Automatic));
     assert_eq!((settings.ports.max_mtu, settings.ports.pkey), (None, None));
@@ -91,9 +91,9 @@ fn what_is_above_a_cap_is_cut_with_a_warning() {
     assert_eq!(read(&[("GASNET_QP_TIMEOUT", "99")]).unwrap().retry.timeout, 31);
     assert_eq!(read(&[("GASNET_QP_RETRY_COUNT", "99")]).unwrap().retry.count, 7);
     let one = read(&[("GASNET_AM_CREDITS_PP", "1")]).unwrap();
-    assert_eq!((one.depths.slack, one.warnings.len()), (0, 0));
+    assert_eq!((one.depths.slack, one.warnings.len()), (None, 0));
     let many = [("GASNET_AM_CREDITS_PP", "999"), ("GASNET_AM_CREDITS_SLACK", "300")];
-    assert_eq!(read(&many).unwrap().depths.slack, 255);
+    assert_eq!(read(&many).unwrap().depths.slack, Some(255));
 }
 
 #[test]
@@ -180,7 +180,8 @@ proptest! {
         let env: Env = names.iter().zip(&values).map(|(name, value)| ((*name).to_owned(), value.to_string())).collect();
         let settings = NetSettings::of(&Values::from_env(&env).unwrap(), &env).unwrap();
         prop_assert!(settings.retry.timeout <= 31 && (1..=7).contains(&settings.retry.count));
-        prop_assert!(settings.depths.slack < settings.depths.credits_per_peer && settings.depths.slack <= 255);
+        let slack = settings.depths.slack.expect("it is set");
+        prop_assert!(slack < settings.depths.credits_per_peer && slack <= 255);
         prop_assert!(settings.connect.timing.min <= settings.connect.timing.max);
     }
 }
@@ -202,7 +203,7 @@ fn bytes_of_requests_are_clamped_to_what_makes_sense() {
         assert!(line.contains("GASNET_NETWORKDEPTH_SPACE") && line.contains(&used.to_string()));
     }
     let counted = volume(&[("GASNET_NETWORKDEPTH", "5")]);
-    assert_eq!((counted.depths.credits_per_peer, counted.depths.slack), (5, 1));
+    assert_eq!((counted.depths.credits_per_peer, counted.depths.slack), (5, None));
     assert_eq!(volume(&[("GASNET_AM_CREDITS_PP", "9999")]).depths.credits_per_peer, 1024);
     assert_eq!(read(&[("GASNET_NETWORKDEPTH", "5")]).unwrap().depths.credits_per_peer, 5);
 }

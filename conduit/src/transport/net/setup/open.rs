@@ -292,10 +292,7 @@ pub(crate) fn plan(
 ) -> Result<(NetPlan, u64), Error> {
     let (opened, can, max_segment) = opened(settings, members, common, services)?;
     let job = job(settings, members, &opened.selection, services.rank_info().locals);
-    let depths = match opened.is_soft() {
-        true => settings.depths.over_soft(job.ranks),
-        false => settings.depths,
-    };
+    let depths = settings.depths.for_ranks(job.ranks, opened.is_soft());
     let (sizes, warnings) = Sizes::of(&depths, &job, can)?;
     if members.rank == Rank(0) && !settings.quiet {
         for note in settings.warnings.iter().chain(&warnings) {

@@ -61,6 +61,23 @@ fn a_word_of_credits_that_no_peer_can_have_sent() {
 }
 
 #[test]
+fn a_limit_of_credits_that_nobody_can_have() {
+    const LIMIT: i32 = 4;
+    for args in [&[LIMIT, 0][..], &[LIMIT, -1], &[LIMIT], &[LIMIT, 2, 2], &[7, 2]] {
+        run(2, 0, &Kind { sizes: USUAL, ..PLAIN }, |member| {
+            if member.rank == 0 {
+                let error = refusal(member);
+                assert!(error.contains("it moves credits, which are fixed here"), "{error}");
+                return;
+            }
+            let peer = member.net.context.peers.get(Rank(0)).expect("a peer");
+            let sent = Sender(&member.net.context).about_credits(peer, 0, args).expect("open");
+            assert_eq!(sent, Sent::Yes);
+        });
+    }
+}
+
+#[test]
 fn more_credits_returned_than_were_lent() {
     let text = "5 credits returned where at most 0 can be out";
     for sizes in [USUAL, moving(3)] {

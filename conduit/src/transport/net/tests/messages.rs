@@ -435,7 +435,8 @@ fn a_rank_that_64_peers_use_posts_half_of_what_it_did() {
 fn requests_of_a_batch_are_acked_together() {
     const ROUNDS: u32 = 50;
     const REQUESTS: u32 = 8;
-    run(2, 0, &PLAIN, |member| {
+    let sizes = Sizes { slack: 1, ..USUAL };
+    run(2, 0, &Kind { sizes, ..PLAIN }, |member| {
         let context = &member.net.context;
         let peer = context.peers.get(Rank(1 - member.rank)).expect("a peer");
         let account = &peer.connections[0].account;
@@ -453,11 +454,40 @@ fn requests_of_a_batch_are_acked_together() {
             } else {
                 std::thread::sleep(Duration::from_millis(1));
                 member.poll_until(&handler, || came.get() == round * REQUESTS);
-                assert!(account.banked() <= USUAL.slack, "the batch is over");
+                assert!(account.banked() <= sizes.slack, "the batch is over");
             }
         }
         let half = USUAL.credits_per_connection / 2;
-        let (least, most) = (USUAL.slack + 1, most.get());
+        let (least, most) = (sizes.slack + 1, most.get());
         assert!(member.rank == 0 || (least..half).contains(&most), "at most {most} were banked");
+    });
+}
+
+/// A sender that has fewer credits for good than the others bank goes on: it tells them so.
+#[test]
+fn a_sender_that_cannot_have_all_credits_goes_on() {
+    run(2, 0, &PLAIN, |member| {
+        let context = &member.net.context;
+        let peer = context.peers.get(Rank(1 - member.rank)).expect("a peer");
+        let connection = &peer.connections[0];
+        let came = Cell::new(0);
+        let handler = |_: Arrived<'_>| came.set(came.get() + 1);
+        member.meet(&handler);
+        if member.rank == 0 {
+            connection.account.supply.end(0);
+            for turn in 0..50 {
+                member.send(&request(Rank(1), &[turn], AmPayload::None), &handler);
+                if turn == 1 {
+                    // As when no buffer can be registered for a third answer.
+                    assert!(connection.account.ends() && connection.account.available() == 0);
+                    context.ack_later(connection);
+                }
+            }
+            assert_eq!(connection.account.supply.made(), 2);
+        } else {
+            member.poll_until(&handler, || came.get() == 50);
+            assert!(connection.account.banked() < 2);
+        }
+        member.meet(&handler);
     });
 }

@@ -66,7 +66,7 @@ const USUAL: Sizes = Sizes {
     ops_per_connection: 24,
     credits_per_connection: 12,
     credits: 36,
-    slack: 1,
+    slack: 5,
     waiting: 1,
     send_cq: 255,
     receive_cq: 512,
