@@ -45,7 +45,7 @@ impl NumberedCounters {
     /// Gives a counter its number. Two threads may give it two, which does no harm.
     #[cold]
     fn assign(&self, counter: &Arc<OpCounter>) -> Option<NonZeroU8> {
-        let next = |used: u32| (used < Self::MOST as u32).then_some(used + 1);
+        let next = |used: u32| ((used as usize) < Self::MOST).then_some(used + 1);
         let place = self.used.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
         let number = place.ok().and_then(|place| {
             self.all.get(place as usize)?.set(Arc::clone(counter)).ok()?;
