@@ -184,27 +184,11 @@ impl<'a> OneSided<'a> {
     #[inline(always)]
     fn small_put(self, to: (Rank, u64), source: &[u8], counter: &Arc<OpCounter>) -> bool {
         let (context, what) = (self.0, Small::Put(source));
+        let Some(number) = context.pending.number_of(counter) else { return false };
         let known = self.known_path(to, what);
         let found = known.or_else(|| self.small_path(to, what).ok()?.ok());
-        let Some((peer, path)) = found else { return false };
-        let index = usize::from(path.connection);
-        let (Some(connection), Some(rail), Some(number)) = (
-            peer.connections.get(index),
-            context.rails.first(),
-            context.pending.number_of(counter),
-        ) else {
-            return false;
-        };
-        let Some(slots) = Slots::take(rail, &connection.main, RESERVE) else { return false };
-        let (kind, operation) = what.request(path.base.wrapping_add(to.1), path.rkey);
-        let op = PendingOp {
-            kind,
-            peer: peer.rank,
-            connection: index,
-            for_requests: false,
-            buffer: None,
-            has_end: true,
-        };
+        let request = found.and_then(|way| self.small_request(way, to.1, what));
+        let Some((slots, operation, op)) = request else { return false };
         counter.begin(false);
         let by = |signal| op.number_counted(signal, number, false);
         let sent = context.post_by_number(&slots, operation, Data::Inline(&[source]), &op, by);
@@ -255,32 +239,38 @@ impl<'a> OneSided<'a> {
         Ok(Ok((peer, path)))
     }
 
+    /// An operation as a request, with its slots; `None`: not now.
+    #[inline(always)]
+    fn small_request(
+        self,
+        (peer, path): (&'a Peer, SmallPath),
+        place: u64,
+        what: Small<'_>,
+    ) -> Option<(Slots<'a>, Operation, PendingOp)> {
+        let connection = usize::from(path.connection);
+        let send_qp = &peer.connections.get(connection)?.main;
+        let slots = Slots::take(self.0.rails.first()?, send_qp, RESERVE)?;
+        let (kind, operation) = what.request(path.base.wrapping_add(place), path.rkey);
+        let (peer, for_requests, buffer, has_end) = (peer.rank, false, None, true);
+        Some((
+            slots,
+            operation,
+            PendingOp { kind, peer, connection, for_requests, buffer, has_end },
+        ))
+    }
+
     #[inline(always)]
     fn small_by(
         self,
-        (peer, path): (&Peer, SmallPath),
+        way: (&'a Peer, SmallPath),
         place: u64,
         what: Small<'_>,
         look: bool,
     ) -> Result<SmallSent, Box<Error>> {
         let (context, lone) = (self.0, &self.0.lone);
-        let index = usize::from(path.connection);
-        let (Some(connection), Some(rail), Some(words)) =
-            (peer.connections.get(index), context.rails.first(), lone.words.get())
-        else {
-            return Ok(SmallSent::Unsuited);
-        };
-        let Some(slots) = Slots::take(rail, &connection.main, RESERVE) else {
+        let Some(words) = lone.words.get() else { return Ok(SmallSent::Unsuited) };
+        let Some((slots, operation, op)) = self.small_request(way, place, what) else {
             return Ok(SmallSent::Full);
-        };
-        let (kind, operation) = what.request(path.base.wrapping_add(place), path.rkey);
-        let op = PendingOp {
-            kind,
-            peer: peer.rank,
-            connection: index,
-            for_requests: false,
-            buffer: None,
-            has_end: true,
         };
         lone.begin();
         let sent = match what {

@@ -15,7 +15,7 @@ use crate::transport::net::error::Error;
 use crate::transport::net::flow::bank::{Bank, Borrowed};
 use crate::transport::net::flow::lend::{PeerIndex, Question};
 use crate::transport::net::peer::{Connection, Peer};
-use crate::transport::net::post::Sent;
+use crate::transport::net::post::{Sent, Via};
 
 /// Argument of an ack that asks the peer to give back.
 pub(super) const REVOKE: i32 = 1;
@@ -24,12 +24,10 @@ pub(super) const SHARE: i32 = 3;
 /// First argument of an ack that gives back.
 pub(super) const RETURN: i32 = 2;
 
-/// Where a message came from.
+/// A connection whose credits move.
 #[derive(Clone, Copy)]
 pub(super) struct Origin<'a> {
-    pub(super) peer: &'a Peer,
-    pub(super) index: usize,
-    pub(super) connection: &'a Connection,
+    pub(super) via: Via<'a>,
     pub(super) borrowed: &'a Borrowed,
 }
 
@@ -39,7 +37,7 @@ impl<'a> Origin<'a> {
     pub(super) fn of(peer: &'a Peer, index: usize) -> Option<Self> {
         let connection = peer.connections.get(index)?;
         let borrowed = connection.flow.borrowed()?;
-        Some(Self { peer, index, connection, borrowed })
+        Some(Self { via: Via { peer, index, connection }, borrowed })
     }
 }
 
@@ -70,14 +68,14 @@ impl NetContext {
             self.told(from, carried)?;
         }
         if head.reply || carried.returned() > 0 {
-            from.borrowed.demand.answered(&from.connection.account);
+            from.borrowed.demand.answered(&from.via.connection.account);
         }
         if !head.reply
             && head.handler >= FIRST_CLIENT_HANDLER
-            && let Some(bank) = self.bank(from.connection)
+            && let Some(bank) = self.bank(from.via.connection)
             && bank.tick()
         {
-            self.end_epoch(bank, from.connection.rail);
+            self.end_epoch(bank, from.via.connection.rail);
         }
         if carried.wanted() > 0 { self.lend(from, carried) } else { Ok(()) }
     }
@@ -86,18 +84,18 @@ impl NetContext {
     #[cold]
     fn told(&self, from: Origin<'_>, carried: Carried) -> Result<(), Error> {
         if !carried.is_known() {
-            return Err(self.wrong_credits(from.peer.rank, &Wrong::Word(carried.0)));
+            return Err(self.wrong_credits(from.via.peer.rank, &Wrong::Word(carried.0)));
         }
         if carried.epoch() {
             from.borrowed.demand.epoch_ended();
         }
-        let (granted, account) = (carried.granted(), &from.connection.account);
+        let (granted, account) = (carried.granted(), &from.via.connection.account);
         if granted > 0 {
-            let (made, most) = (account.supply.made(), self.bank(from.connection));
+            let (made, most) = (account.supply.made(), self.bank(from.via.connection));
             let most = most.map_or(u32::MAX, |bank| bank.limits.most);
             if made + granted > most {
                 let wrong = Wrong::LentTooMany { granted, made, most };
-                return Err(self.wrong_credits(from.peer.rank, &wrong));
+                return Err(self.wrong_credits(from.via.peer.rank, &wrong));
             }
             account.lent(granted);
         }
@@ -118,12 +116,12 @@ impl NetContext {
     /// Grants what a peer wants, with the next message to it, and asks others to give back.
     #[cold]
     fn lend(&self, from: Origin<'_>, carried: Carried) -> Result<(), Error> {
-        let Some(bank) = self.bank(from.connection) else { return Ok(()) };
+        let Some(bank) = self.bank(from.via.connection) else { return Ok(()) };
         let mut ask = Vec::new();
-        let key = self.lender_key(from.peer, from.index);
+        let key = self.lender_key(from.via.peer, from.via.index);
         let granted = bank.requested(key, carried.wanted(), &mut ask);
         let Some(granted) = granted else { return Ok(()) };
-        from.connection.account.lend(granted);
+        from.via.connection.account.lend(granted);
         ask.into_iter().try_for_each(|question| self.revoke(question))
     }
 
@@ -159,10 +157,10 @@ impl NetContext {
     /// A message that exists for credits alone.
     #[cold]
     pub(super) fn about_credits(&self, from: Origin<'_>, args: &[i32]) -> Result<(), Error> {
-        let Some(bank) = self.bank(from.connection) else { return Ok(()) };
-        let rank = from.peer.rank;
+        let Some(bank) = self.bank(from.via.connection) else { return Ok(()) };
+        let rank = from.via.peer.rank;
         let wrong = |wrong: Wrong| self.wrong_credits(rank, &wrong);
-        let (demand, account) = (&from.borrowed.demand, &from.connection.account);
+        let (demand, account) = (&from.borrowed.demand, &from.via.connection.account);
         match *args {
             [REVOKE] | [SHARE, _] if demand.owes() => return Err(wrong(Wrong::AskedTwice)),
             [REVOKE] => self.answer(from, demand.give_back(account, &bank.limits))?,
@@ -182,28 +180,28 @@ impl NetContext {
                 return Err(wrong(Wrong::Unknown { seen: args.len(), first }));
             }
         }
-        self.ack_if_due(from.peer, from.index)
+        self.ack_if_due(from.via.peer, from.via.index)
     }
 
     /// Has the next message about credits give a peer back what it has asked for.
     fn answer(&self, from: Origin<'_>, given: u32) -> Result<(), Error> {
-        let twice = || self.wrong_credits(from.peer.rank, &Wrong::AskedTwice);
+        let twice = || self.wrong_credits(from.via.peer.rank, &Wrong::AskedTwice);
         if from.borrowed.answer(given) { Ok(()) } else { Err(twice()) }
     }
 
     /// Puts what a peer gave back into the bank. Left for later when somebody is at the bank.
     pub(super) fn book_returned(&self, from: Origin<'_>) -> Result<(), Error> {
-        let Some(bank) = self.bank(from.connection) else { return Ok(()) };
+        let Some(bank) = self.bank(from.via.connection) else { return Ok(()) };
         let Some(mut lender) = bank.try_lender() else { return Ok(()) };
         let Some(count) = from.borrowed.take_booking() else { return Ok(()) };
-        let booked = lender.returned(self.lender_key(from.peer, from.index), count);
-        booked.map_err(|wrong| self.wrong_credits(from.peer.rank, &wrong))
+        let booked = lender.returned(self.lender_key(from.via.peer, from.via.index), count);
+        booked.map_err(|wrong| self.wrong_credits(from.via.peer.rank, &wrong))
     }
 
     /// Sends what waits to be said about credits.
     pub(super) fn send_about_credits(&self, to: Origin<'_>) -> Result<Sent, Error> {
         self.book_returned(to)?;
-        if let Some(given) = to.borrowed.demand.collect(&to.connection.account) {
+        if let Some(given) = to.borrowed.demand.collect(&to.via.connection.account) {
             self.answer(to, given)?;
         }
         let (revoke, given) = to.borrowed.take();
@@ -211,13 +209,13 @@ impl NetContext {
         let keep = to.borrowed.keep().map(|keep| i32::try_from(keep).unwrap_or(i32::MAX));
         let question = keep.map_or([REVOKE, 0], |keep| [SHARE, keep]);
         let question = &question[..if keep.is_some() { 2 } else { 1 }];
-        if revoke && sender.about_credits(to.peer, to.index, question)? == Sent::Full {
+        if revoke && sender.about_credits(to.via.peer, to.via.index, question)? == Sent::Full {
             to.borrowed.put_back((true, given));
             return Ok(Sent::Full);
         }
         let Some(count) = given else { return Ok(Self::all_booked(to)) };
         let args = [RETURN, i32::try_from(count).unwrap_or(i32::MAX)];
-        if sender.about_credits(to.peer, to.index, &args)? == Sent::Full {
+        if sender.about_credits(to.via.peer, to.via.index, &args)? == Sent::Full {
             to.borrowed.put_back((false, given));
             return Ok(Sent::Full);
         }

@@ -28,22 +28,11 @@ use crate::transport::net::memory::pool::{Buffer, bytes_of};
 use crate::transport::net::peer::{Connection, Peer};
 use crate::transport::net::post::Via;
 
-/// Where a message came in.
+/// Where a message came in: a connection, and the number of its receive queue.
 #[derive(Clone, Copy)]
 pub(super) struct RecvQp<'a> {
-    pub(super) peer: &'a Peer,
-    /// Place of the connection among those of the peer.
-    pub(super) index: usize,
-    pub(super) connection: &'a Connection,
+    pub(super) via: Via<'a>,
     pub(super) qpn: u32,
-}
-
-impl<'a> RecvQp<'a> {
-    /// Without the queue pair.
-    #[inline(always)]
-    pub(super) const fn via(self) -> Via<'a> {
-        Via { peer: self.peer, index: self.index, connection: self.connection }
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -91,10 +80,10 @@ impl<'a> Receiver<'a> {
         let buffer = self.used_up(completion);
         let recv_qp = self.recv_qp(header::source_of(info.imm).into(), SOURCES, info)?;
         let Some(buffer) = buffer else {
-            return Err(self.malformed(recv_qp.peer.rank, "a receive that was never posted"));
+            return Err(self.malformed(recv_qp.via.peer.rank, "a receive that was never posted"));
         };
         if completion.imm.is_none() {
-            return Err(self.malformed(recv_qp.peer.rank, "no immediate data"));
+            return Err(self.malformed(recv_qp.via.peer.rank, "no immediate data"));
         }
         if what == Poll::Internal && header::handler_of(info.imm) >= FIRST_CLIENT_HANDLER {
             self.0.receive.deferred.put(&self.0.buffers.pool, buffer, info);
@@ -161,7 +150,8 @@ impl<'a> Receiver<'a> {
         if !peer.is_open() {
             self.0.heard(peer);
         }
-        Ok(RecvQp { peer, index, connection: &peer.connections[index], qpn })
+        let via = Via { peer, index, connection: &peer.connections[index] };
+        Ok(RecvQp { via, qpn })
     }
 
     #[cold]
@@ -183,22 +173,22 @@ impl<'a> Receiver<'a> {
         sink: &S,
         acks: &mut AcksOfBatch<'a>,
     ) -> Result<(), Error> {
-        let peer = from.peer.rank;
+        let peer = from.via.peer.rank;
         let bytes = self.0.buffers.pool.bytes(&mut buffer).get_mut(..info.len as usize);
         let bytes = bytes.ok_or_else(|| self.malformed(peer, "longer than a buffer"))?;
         let decoded = header::decode(info.imm, bytes)
             .map_err(|wrong| self.malformed(peer, wrong.to_string()))?;
-        self.book(from, &decoded)?;
+        self.book(from.via, &decoded)?;
         let head = &decoded.head;
         if head.handler == ACK {
             if !decoded.args().is_empty() {
-                self.about_credits(from, decoded.args())?;
+                self.about_credits(from.via, decoded.args())?;
             }
             return self.repost(from, buffer);
         }
         let internal = head.handler < FIRST_CLIENT_HANDLER;
         let (request, replied) = (!head.reply && !internal, Cell::new(false));
-        let token = ReplyToken { from: from.via(), request, replied };
+        let token = ReplyToken { from: from.via, request, replied };
         if head.shape == Shape::Short {
             // Nothing of it is left in its buffer.
             self.repost_of_short(from, &token, buffer)?;
@@ -206,15 +196,15 @@ impl<'a> Receiver<'a> {
         } else {
             self.deliver_payload(from, &token, (buffer, info.len), &decoded, sink)?;
         }
-        if token.request && !token.replied.get() && from.connection.account.bank() {
-            acks.note(self.0, from.via())?;
+        if token.request && !token.replied.get() && from.via.connection.account.bank() {
+            acks.note(self.0, from.via)?;
         }
         Ok(())
     }
 
     /// An ack with arguments.
     #[cold]
-    fn about_credits(self, from: RecvQp<'a>, args: &[i32]) -> Result<(), Error> {
+    fn about_credits(self, from: Via<'a>, args: &[i32]) -> Result<(), Error> {
         match Origin::of(from.peer, from.index) {
             Some(origin) => self.0.about_credits(origin, args),
             None => self.0.told_limit(from.peer, from.index, args),
@@ -223,9 +213,9 @@ impl<'a> Receiver<'a> {
 
     /// Credits that came with a message.
     #[inline(always)]
-    pub(super) fn book(self, from: RecvQp<'a>, decoded: &Decoded) -> Result<(), Error> {
+    pub(super) fn book(self, from: Via<'a>, decoded: &Decoded) -> Result<(), Error> {
         let head = &decoded.head;
-        let RecvQp { peer, index, connection, .. } = from;
+        let Via { peer, index, connection } = from;
         match &connection.flow {
             Flow::Fixed if head.carried.moves() => return Err(self.0.not_moving(peer.rank)),
             Flow::Rings(rings) if head.carried.moves() => {
@@ -233,7 +223,7 @@ impl<'a> Receiver<'a> {
                 back.map_err(|wrong| self.malformed(peer.rank, wrong.to_string()))?;
             }
             Flow::Moving(borrowed) => {
-                self.0.moving(Origin { peer, index, connection, borrowed }, head)?;
+                self.0.moving(Origin { via: from, borrowed }, head)?;
                 return match self.returned(from, head)? {
                     true if borrowed.demand.owes() => self.0.ack_if_due(peer, index),
                     _ => Ok(()),
@@ -246,7 +236,7 @@ impl<'a> Receiver<'a> {
 
     /// Books the credits of our own that a message returns; whether it returns any.
     #[inline(always)]
-    fn returned(self, from: RecvQp<'a>, head: &Head) -> Result<bool, Error> {
+    fn returned(self, from: Via<'a>, head: &Head) -> Result<bool, Error> {
         let own = head.reply && head.handler >= FIRST_CLIENT_HANDLER;
         let count = u32::from(own) + head.carried.returned();
         if count == 0 {
@@ -258,8 +248,8 @@ impl<'a> Receiver<'a> {
 
     /// Books so many credits of our own.
     #[inline(always)]
-    pub(super) fn book_count(self, from: RecvQp<'a>, count: u32) -> Result<(), Error> {
-        let RecvQp { peer, connection, .. } = from;
+    pub(super) fn book_count(self, from: Via<'a>, count: u32) -> Result<(), Error> {
+        let Via { peer, connection, .. } = from;
         self.returned_credits(peer.rank, connection, count)?;
         if let Some(room) = self.0.rails[connection.rail].reply_room() {
             room.give(count);
@@ -292,8 +282,8 @@ impl<'a> Receiver<'a> {
         sink: &S,
     ) -> Result<(), Error> {
         let bytes = &mut self.0.buffers.pool.bytes(&mut buffer)[..len as usize];
-        let spares = &self.0.rails[from.connection.rail].spares;
-        if !token.request || from.connection.requests.is_some() {
+        let spares = &self.0.rails[from.via.connection.rail].spares;
+        if !token.request || from.via.connection.requests.is_some() {
             hand_over(token, decoded, self.arrival(token, decoded, bytes)?, sink);
             self.repost(from, buffer)?;
         } else if let Some(spare) = spares.take(&self.0.buffers.pool, 0) {
@@ -349,13 +339,13 @@ impl<'a> Receiver<'a> {
         token: &ReplyToken<'_>,
         buffer: Buffer,
     ) -> Result<(), Error> {
-        let connection = from.connection;
+        let connection = from.via.connection;
         if self.0.plan.sizes.waiting > 0
             && token.request
             && matches!(connection.flow, Flow::Fixed)
             && connection.takes_requests_on(from.qpn)
         {
-            let place = (from.peer.rank, from.index, connection.rail);
+            let place = (from.via.peer.rank, from.via.index, connection.rail);
             return self.0.post_later(place, buffer);
         }
         self.repost(from, buffer)
@@ -364,10 +354,10 @@ impl<'a> Receiver<'a> {
     /// Gives a buffer back to the queue that a message came through.
     #[inline]
     pub(super) fn repost(self, from: RecvQp<'a>, buffer: Buffer) -> Result<(), Error> {
-        let (connection, rail) = (from.connection, from.connection.rail);
+        let (connection, rail) = (from.via.connection, from.via.connection.rail);
         let queue = self.0.receive_queue(connection, connection.takes_requests_on(from.qpn));
         let posted = self.0.post_receive(buffer, rail, queue);
-        posted.or_else(|error| self.0.not_reposted((from.peer.rank, rail), error))
+        posted.or_else(|error| self.0.not_reposted((from.via.peer.rank, rail), error))
     }
 }
 

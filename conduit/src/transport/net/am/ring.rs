@@ -11,7 +11,7 @@ use super::acks::AcksOfBatch;
 use super::draft::Draft;
 use super::header::{self, Decoded, Encoded, FIRST_CLIENT_HANDLER, PREFIX, RING_SOURCES, Shape};
 use super::polls::Poll;
-use super::receive::{Receiver, RecvQp, hand_over};
+use super::receive::{Receiver, hand_over};
 use super::send::{Sender, pending_op};
 use crate::trace::{self, Cause};
 use crate::transport::message::{ArrivedPayload, MessageClass, ReplyToken, Sink};
@@ -179,7 +179,7 @@ impl<'a> Receiver<'a> {
         what: Poll,
         acks: &mut AcksOfBatch<'a>,
     ) -> Result<(), Error> {
-        let from = self.recv_qp(header::ring_source(info.imm), RING_SOURCES, info)?;
+        let from = self.recv_qp(header::ring_source(info.imm), RING_SOURCES, info)?.via;
         let shared = self.0.rails[from.connection.rail].shared.as_ref();
         let Some(shared) = shared.filter(|_| id == EMPTY_RECEIVE) else {
             return Err(self.malformed(from.peer.rank, "a write beside its ring"));
@@ -196,7 +196,7 @@ impl<'a> Receiver<'a> {
     /// Sets a request aside for a later poll: its receive is posted again then, so there is a row for
     /// each that may come until that.
     #[cold]
-    fn note(self, from: RecvQp<'a>, shared: &Shared, info: RecvInfo) -> Result<(), Error> {
+    fn note(self, from: Via<'a>, shared: &Shared, info: RecvInfo) -> Result<(), Error> {
         let pool = &self.0.buffers.pool;
         let Some(row) = shared.notes.take(pool, 0) else {
             return Err(self.malformed(from.peer.rank, "more writes than receives"));
@@ -224,7 +224,7 @@ impl<'a> Receiver<'a> {
     #[inline(always)]
     fn deliver_written<S: Sink + ?Sized>(
         self,
-        from: RecvQp<'a>,
+        from: Via<'a>,
         info: RecvInfo,
         sink: &S,
         acks: &mut AcksOfBatch<'a>,
@@ -242,7 +242,7 @@ impl<'a> Receiver<'a> {
         if decoded.head.carried != Carried::default() {
             self.book(from, &decoded)?;
         }
-        let token = ReplyToken { from: from.via(), request: true, replied: Cell::new(false) };
+        let token = ReplyToken { from, request: true, replied: Cell::new(false) };
         if decoded.head.shape == Shape::Short {
             // Nothing of it is left in the ring.
             self.ended(from, rings, place)?;
@@ -256,7 +256,7 @@ impl<'a> Receiver<'a> {
         if rings.is_due(account) {
             self.0.ack_if_due(from.peer, from.index)?;
         } else if due {
-            acks.note(self.0, from.via())?;
+            acks.note(self.0, from)?;
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ impl<'a> Receiver<'a> {
     #[inline(never)]
     fn deliver_loaded<S: Sink + ?Sized>(
         self,
-        from: RecvQp<'a>,
+        from: Via<'a>,
         token: &ReplyToken<'_>,
         (rings, place): (&Rings, Place),
         (decoded, bytes): (&Decoded, &mut [u8]),
@@ -285,7 +285,7 @@ impl<'a> Receiver<'a> {
 
     /// The place of a request may be used again.
     #[inline(always)]
-    fn ended(self, from: RecvQp<'a>, rings: &Rings, place: Place) -> Result<(), Error> {
+    fn ended(self, from: Via<'a>, rings: &Rings, place: Place) -> Result<(), Error> {
         let ended = rings.ended(place, &from.connection.account);
         ended.map_err(|wrong| self.malformed(from.peer.rank, wrong.to_string()))
     }
