@@ -408,9 +408,6 @@ impl Account {
 
     /// The limit that the peer is to be told, which must then be sent, or [`Account::untold`] called.
     pub(crate) fn take_limit(&self) -> Option<u32> {
-        if !self.has_limit() {
-            return None;
-        }
         Some(self.limit.swap(0, Ordering::AcqRel)).filter(|limit| *limit > 0)
     }
 

@@ -104,7 +104,7 @@ impl<'a> Slots<'a> {
 
     /// How the request that is about to be posted tells its end.
     #[inline(always)]
-    fn signal(&self) -> Signal {
+    pub(super) fn signal(&self) -> Signal {
         if self.signaled {
             Signal::End { before: self.send_qp.unsignaled.take() }
         } else {
@@ -147,15 +147,8 @@ impl NetContext {
             slots.not_used(signal);
             return Ok(Sent::Full);
         };
-        trace::posts(&data);
-        let send = SendWr { id, operation, data, signaled: slots.signaled, to: None };
-        match slots.send_qp.post(&send) {
-            Ok(()) => {
-                slots.posted();
-                Ok(Sent::Yes)
-            }
-            Err(error) => self.not_posted(slots, (op.kind, op.peer), id, error),
-        }
+        let of = (op.kind, op.peer);
+        self.post_as(id, slots, of, operation, data).map_err(|error| *error)
     }
 
     /// As [`NetContext::post`], of an operation whose number says all of it.
@@ -167,28 +160,28 @@ impl NetContext {
         data: Data<'_>,
         op: &PendingOp,
     ) -> Result<Sent, Box<Error>> {
-        self.post_by_number(slots, operation, data, op, |signal| op.number(signal))
+        let id = op.number(slots.signal());
+        self.post_as(id, slots, (op.kind, op.peer), operation, data)
     }
 
-    /// As [`NetContext::post_numbered`], by the number that is made of how its end is told.
+    /// Posts a request by its number, which was made with [`Slots::signal`].
     #[inline(always)]
-    pub(super) fn post_by_number(
+    pub(super) fn post_as(
         &self,
+        id: u64,
         slots: &Slots<'_>,
+        of: (OpKind, Rank),
         operation: Operation,
         data: Data<'_>,
-        op: &PendingOp,
-        number: impl FnOnce(Signal) -> u64,
     ) -> Result<Sent, Box<Error>> {
         trace::posts(&data);
-        let id = number(slots.signal());
         let send = SendWr { id, operation, data, signaled: slots.signaled, to: None };
         match slots.send_qp.post(&send) {
             Ok(()) => {
                 slots.posted();
                 Ok(Sent::Yes)
             }
-            Err(error) => self.not_posted(slots, (op.kind, op.peer), id, error).map_err(Box::new),
+            Err(error) => self.not_posted(slots, of, id, error).map_err(Box::new),
         }
     }
 

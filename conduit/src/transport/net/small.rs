@@ -190,8 +190,9 @@ impl<'a> OneSided<'a> {
         let request = found.and_then(|way| self.small_request(way, to.1, what));
         let Some((slots, operation, op)) = request else { return false };
         counter.begin(false);
-        let by = |signal| op.number_counted(signal, number, false);
-        let sent = context.post_by_number(&slots, operation, Data::Inline(&[source]), &op, by);
+        let id = op.number_counted(slots.signal(), number, false);
+        let of = (op.kind, op.peer);
+        let sent = context.post_as(id, &slots, of, operation, Data::Inline(&[source]));
         // What is wrong is said when it is tried again.
         let posted = matches!(sent, Ok(Sent::Yes));
         if posted {
