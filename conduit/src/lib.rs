@@ -53,6 +53,7 @@ mod rma;
 mod segment;
 mod segment_mode;
 mod settings;
+mod spin_trial;
 mod sys;
 mod team;
 mod token;

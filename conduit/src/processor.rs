@@ -21,7 +21,7 @@ use settings::deadlines::wait::{CALM_FIRST, CALM_MOST};
 pub(crate) const SHARED: Duration = Duration::from_micros(5);
 /// So long nobody is kept from running by processes that only pass the processor on. The system
 /// lets one that computes run for longer (a tick, or its least slice).
-pub(crate) const LATE: Duration = Duration::from_millis(2);
+pub(crate) const LATE: Duration = Duration::from_micros(800);
 /// So long between two polls of a spin: somebody else runs meanwhile, as a slice of the system's is
 /// at least that, and nobody was asked to.
 pub(crate) const PREEMPTED: Duration = Duration::from_micros(500);

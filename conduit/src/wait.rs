@@ -34,7 +34,7 @@ const YIELDS_BLOCK: u32 = 10;
 /// Sleeps on the streams of the adapter, before those on the doorbell. So many that one who waits
 /// for long is seldom awake, and one who waits for a peer that has to get its processor first sleeps
 /// here.
-const NAPS: u8 = 8;
+const NAPS: u8 = 32;
 
 /// One wait; counts its fruitless polls.
 #[derive(Debug)]
@@ -202,8 +202,11 @@ impl Waiter {
     #[cold]
     fn give_way(&mut self, context: &RankContext, yielded: u32, ready: impl FnOnce() -> bool) {
         if self.serves(context) {
-            self.idle = 0;
-            return;
+            self.naps = NAPS;
+            if context.waits.spins() > 1 {
+                self.idle = 0;
+                return;
+            }
         }
         let waits = &context.waits;
         let yields = match waits.mode() {
@@ -218,9 +221,9 @@ impl Waiter {
         }
         if self.naps > 0 && context.may_nap() {
             self.naps -= 1;
-            waits.before_sleep();
-            context.nap(ready);
-            waits.after_sleep();
+            let began = waits.before_sleep();
+            let slept = context.nap(ready);
+            waits.after_sleep(began.filter(|_| slept));
             return;
         }
         if context.networked() && self.armed.is_none() {
@@ -235,11 +238,11 @@ impl Waiter {
         context.want_messages();
         context.want_operand();
         context.shm().slot().show_wait(self.cause);
-        waits.before_sleep();
+        let _ = waits.before_sleep();
         context.sleep(self.slice, || {
             armed.is_some_and(|rung| context.shm().slot().rung() != rung) || ready()
         });
-        waits.after_sleep();
+        waits.after_sleep(None);
         if self.slice == self.most {
             // Long enough to see who may have died, where no agent does it.
             context.exit_notifier.look();
@@ -255,18 +258,15 @@ impl Waiter {
 impl RankContext {
     /// Whether all that this rank waits for comes over an adapter on whose streams it can sleep.
     fn may_nap(&self) -> bool {
-        self.shm().span.locals == 1
-            && self.transport.net().is_some_and(NetTransport::may_sleep_on_streams)
+        let sleeper = self.transport.net().and_then(NetTransport::sleeper);
+        self.shm().span.locals == 1 && sleeper.is_some()
     }
 
-    /// A short sleep where messages come in ([`RankContext::may_nap`]).
-    fn nap(&self, ready: impl FnOnce() -> bool) {
-        if let Some(net) = self.transport.net()
-            && !ready()
-            && self.node_shm().exit_decision().is_none()
-        {
-            net.sleep_on_streams();
-        }
+    /// A short sleep where messages come in ([`RankContext::may_nap`]). False: there was none.
+    fn nap(&self, ready: impl FnOnce() -> bool) -> bool {
+        let net = self.transport.net();
+        let net = net.filter(|_| !ready() && self.node_shm().exit_decision().is_none());
+        net.is_some_and(NetTransport::sleep_on_streams)
     }
 
     /// Sleeps until the doorbell rings or `slice` passes; not at all when the end of the job is
@@ -368,7 +368,9 @@ mod tests {
         };
         ranks_with(&settings, 2, |client| {
             assert!(client.context.may_nap());
-            take_turns(client, ROUNDS / 4, |client| client.context.nap(|| false));
+            take_turns(client, ROUNDS / 4, |client| {
+                let _ = client.context.nap(|| false);
+            });
         });
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::processor::{LATE, PREEMPTED, Processor, SHARED};
+use crate::spin_trial::SpinTrial;
 use crate::sys;
 
 /// Fruitless polls before the first yield, where there is a processor for every rank. About 50 µs.
@@ -13,8 +14,13 @@ const SPINS: u32 = 4000;
 /// The same where others want the processor: the answer of a peer that runs comes meanwhile, about
 /// 30 µs.
 const SPINS_WANTED: u32 = SPINS / 8;
-/// As above, where each poll takes system calls.
+/// The first of these where each poll takes system calls: some 100 µs.
+const CALLS: u32 = SPINS / 16;
+/// And the second.
 const CALLS_WANTED: u32 = SPINS / 64;
+
+/// What a thread has run is asked again after so long.
+const SEEN_FOR: Duration = Duration::from_micros(250);
 
 /// How a blocking call waits when there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,13 +63,38 @@ struct Measured {
 #[derive(Debug)]
 struct Machine {
     processor: Processor,
-    /// When a thread was seen last, at the end of a sleep.
+    trial: SpinTrial,
+    /// When the last sleep ended.
+    woke: Option<Instant>,
+    /// What the thread had run at the end of a sleep, not long before.
     seen: Option<sys::Ran>,
+}
+
+impl Machine {
+    const fn new() -> Self {
+        Self { processor: Processor::new(), trial: SpinTrial::new(), woke: None, seen: None }
+    }
+
+    /// How long the system has kept this thread from running since its last sleep, where that was
+    /// for long.
+    fn kept(&mut self, now: Instant) -> Option<Duration> {
+        let awake = now.duration_since(self.woke.take()?);
+        let kept = || sys::Ran::now()?.kept_since(self.seen.as_ref()?, awake);
+        (awake >= LATE).then(kept).flatten()
+    }
+
+    /// A sleep has ended.
+    fn woke(&mut self, now: Instant) {
+        self.woke = Some(now);
+        if self.seen.as_ref().is_none_or(|seen| now.duration_since(seen.at) >= SEEN_FOR) {
+            self.seen = sys::Ran::now();
+        }
+    }
 }
 
 impl WaitState {
     pub(crate) fn new() -> Self {
-        let machine = Mutex::new(Machine { processor: Processor::new(), seen: None });
+        let machine = Mutex::new(Machine::new());
         let measured = Measured {
             begin: Instant::now(),
             machine,
@@ -131,18 +162,20 @@ impl WaitState {
     fn set_spins(&self) {
         // Not only tried: what is set here holds whatever another thread measures now.
         let machine = self.measured.machine.lock().unwrap_or_else(PoisonError::into_inner);
-        self.follow(&machine.processor);
+        self.follow(&machine);
     }
 
-    fn follow(&self, processor: &Processor) {
+    fn follow(&self, Machine { processor, trial, .. }: &Machine) {
         let may_spin = !self.oversubscribed() && self.mode() != WaitMode::Block;
-        let spins = match may_spin {
-            true if processor.is_wanted() && self.polls_call.load(Ordering::Relaxed) => {
-                CALLS_WANTED
-            }
-            true if processor.is_wanted() => SPINS_WANTED,
-            true => SPINS >> processor.step(),
-            false => 0,
+        let spins = match (processor.is_wanted(), self.polls_call.load(Ordering::Relaxed)) {
+            _ if !may_spin => 0,
+            (true, true) if trial.spins() => CALLS_WANTED,
+            (true, true) => 1,
+            (true, false) => SPINS_WANTED,
+            // A poll that calls the system takes as long as dozens of others: who shares the
+            // processor with a peer soon does not spin at all.
+            (false, true) => (CALLS >> (2 * processor.step())).max(1),
+            (false, false) => SPINS >> processor.step(),
         };
         self.spins.store(spins, Ordering::Relaxed);
         self.wanted.store(processor.is_wanted(), Ordering::Relaxed);
@@ -162,20 +195,18 @@ impl WaitState {
         sys::give_way();
         let kept = begin.elapsed();
         let spins = self.spins();
+        let most = if self.polls_call.load(Ordering::Relaxed) { CALLS } else { SPINS };
         // Where ranks take turns by yields, somebody runs in each.
-        let tells = if spins == 0 { kept >= LATE } else { kept >= SHARED || spins < SPINS };
+        let tells = if spins == 0 { kept >= LATE } else { kept >= SHARED || spins < most };
         if tells {
-            self.kept(kept);
+            self.learn(|processor, now| processor.kept(now, kept));
         }
     }
 
     /// This rank has polled a few times, for so long.
     pub(crate) fn spun(&self, time: Duration) {
-        if time >= PREEMPTED
-            && let Some(mut machine) = self.machine()
-        {
-            machine.processor.late(self.measured.begin.elapsed());
-            self.follow(&machine.processor);
+        if time >= PREEMPTED {
+            self.learn(Processor::late);
         }
     }
 
@@ -188,34 +219,44 @@ impl WaitState {
     }
 
     #[cold]
-    fn kept(&self, kept: Duration) {
+    fn learn(&self, how: impl FnOnce(&mut Processor, Duration)) {
         if let Some(mut machine) = self.machine() {
-            machine.processor.kept(self.measured.begin.elapsed(), kept);
-            self.follow(&machine.processor);
+            how(&mut machine.processor, self.measured.begin.elapsed());
+            self.follow(&machine);
         }
     }
 
     /// Before a sleep: whether the system has kept this thread from running since its last one.
+    /// Returns when that is, where others want the processor.
     #[cold]
-    pub(crate) fn before_sleep(&self) {
+    pub(crate) fn before_sleep(&self) -> Option<Instant> {
         #[cfg(test)]
         self.measured.sleeps.fetch_add(1, Ordering::Relaxed);
         if !self.wanted() {
-            return;
+            return None;
         }
-        let Some(mut machine) = self.machine() else { return };
-        let now = self.measured.begin.elapsed();
-        let kept = machine.seen.take().and_then(|seen| sys::Ran::now()?.kept_since(&seen));
-        machine.processor.kept(now, kept.unwrap_or_default());
-        self.follow(&machine.processor);
+        let mut machine = self.machine()?;
+        let now = Instant::now();
+        let kept = machine.kept(now).unwrap_or_default();
+        machine.processor.kept(now.duration_since(self.measured.begin), kept);
+        self.follow(&machine);
+        Some(now)
     }
 
+    /// After a sleep. `began`: what [`WaitState::before_sleep`] returned, if a message that came ends
+    /// such a sleep.
     #[cold]
-    pub(crate) fn after_sleep(&self) {
+    pub(crate) fn after_sleep(&self, began: Option<Instant>) {
         if self.wanted()
             && let Some(mut machine) = self.machine()
         {
-            machine.seen = sys::Ran::now();
+            let now = Instant::now();
+            machine.woke(now);
+            if let Some(began) = began {
+                let ended = now.duration_since(self.measured.begin);
+                machine.trial.slept(ended, now.duration_since(began));
+                self.follow(&machine);
+            }
         }
     }
 

@@ -6,11 +6,10 @@ use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::{
     Access, Address, AsyncEvent, Caps, Completion, Data, DeviceInfo, Error, Operation, PortInfo,
-    PostError, QpSpec, QpState, RcPeer, RecvWr, Retry, SendWr,
+    PostError, QpSpec, QpState, RcPeer, RecvWr, Retry, SendWr, Sleep,
 };
 
 /// A way to reach other hosts.
@@ -135,21 +134,20 @@ pub trait Device: Send + Sync + Debug {
         0
     }
 
-    /// What a thread that polls sleeps on when it has nothing else to wait for, instead of arming
-    /// its completion queues: where a thread of the device would have to wake it, that is one
-    /// wake-up less. Readable, between [`Device::begin_sleep`] and [`Device::end_sleep`], when a poll
-    /// may find something. `None`: arm the queues.
-    fn sleep_fd(&self) -> Option<BorrowedFd<'_>> {
+    /// Whether a thread that polls, and has nothing else to wait for, sleeps by
+    /// [`Device::begin_sleep`] instead of arming its completion queues: where a thread of the device
+    /// would have to wake it, that is one wake-up less.
+    fn has_sleep(&self) -> bool {
+        false
+    }
+
+    /// The caller has polled all completion queues, found nothing, and is about to sleep: what it
+    /// sleeps on. `None`: not now, poll again.
+    fn begin_sleep(&self) -> Option<Sleep> {
         None
     }
 
-    /// The caller has polled all completion queues, found nothing, and is about to sleep: how long
-    /// it may at most. `None`: not now, poll again.
-    fn begin_sleep(&self) -> Option<Duration> {
-        None
-    }
-
-    /// The caller, to which [`Device::begin_sleep`] gave a time, is awake and polls.
+    /// The caller, to which [`Device::begin_sleep`] gave a sleep, is awake and polls.
     fn end_sleep(&self) {}
 }
 

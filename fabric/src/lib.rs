@@ -10,6 +10,7 @@ mod checks;
 pub mod conformance;
 pub mod device;
 mod error;
+mod sleep;
 pub mod soft;
 mod sync;
 mod types;
@@ -20,6 +21,7 @@ pub use device::{
     SharedReceiveQueue, XrcDomain,
 };
 pub use error::{Error, PostError};
+pub use sleep::Sleep;
 pub use types::connection::{Address, QpSpec, QpState, QpType, RcPeer, Retry};
 pub use types::device::{
     Access, AsyncEvent, AtomicCap, Caps, DeviceInfo, Gid, GidEntry, GidKind, LinkLayer, Mtu,

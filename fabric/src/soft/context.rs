@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, TcpListener, UdpSocket};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -82,6 +82,13 @@ fn sockets(name: &str, ip: IpAddr) -> Result<(TcpListener, UdpSocket, u16), Erro
     Err(failed(last))
 }
 
+impl AsFd for Context {
+    /// Readable when a socket of the device is ready.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
 impl Context {
     pub(super) fn open(
         info: &DeviceInfo,
@@ -131,11 +138,6 @@ impl Context {
     /// What the device proves to peers, and how its streams go on.
     pub(super) const fn own(&self) -> Own<'_> {
         (&self.key, Mode::of(self.secure))
-    }
-
-    /// Readable when a socket of the device is ready.
-    pub(super) fn ready_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.0.as_fd()
     }
 
     /// Takes a port up or down, and reports a change.

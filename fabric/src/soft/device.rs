@@ -13,6 +13,7 @@ use super::progress::Progress;
 use super::qp::Qp;
 use super::qp_shared::QpShared;
 use super::qp_table::QpTable;
+use crate::Sleep;
 
 #[derive(Debug)]
 pub(super) struct SoftDevice {
@@ -71,21 +72,18 @@ impl SoftDevice {
         Some(if pass.soon { NAP.limit } else { pass.rest() })
     }
 
-    /// For a thread that polls and is about to sleep on the streams: moves everything there is; how
-    /// long it may sleep then. `None`: there was something, or another thread is inside.
-    pub(super) fn begin_sleep(&self) -> Option<Duration> {
+    /// For a thread that polls and is about to sleep on the streams: what it sleeps on. `None`:
+    /// there was something, or another thread is inside.
+    pub(super) fn begin_sleep(&self) -> Option<Sleep> {
         let Some(mut progress) = try_lock_for(&self.progress, Wait::No) else {
             // It may have lost its processor to this one.
             std::thread::yield_now();
             return None;
         };
-        let pass = progress.pass(&self.ctx, true);
+        let sleep = progress.begin_sleep(&self.ctx)?;
         drop(progress);
-        if pass.found || pass.soon {
-            return None;
-        }
         self.ctx.activity.begin_sleep();
-        Some(pass.rest())
+        Some(sleep)
     }
 
     /// For the progress thread: timers only.

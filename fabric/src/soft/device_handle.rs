@@ -7,7 +7,6 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::context::Context;
 use super::cq::{Cq, SoftChannel};
@@ -24,7 +23,7 @@ use crate::checks::{self, MAKE_QP};
 use crate::{
     Access, Address, AddressHandle, AsyncEvent, AtomicCap, Caps, Channel, CompletionQueue, Device,
     DeviceInfo, Error, Gid, GidEntry, GidKind, LinkLayer, PortInfo, PortState, QpSpec, QpType,
-    QueuePair, Region, SharedReceiveQueue,
+    QueuePair, Region, SharedReceiveQueue, Sleep,
 };
 
 /// What every device of the software adapter can do.
@@ -225,11 +224,11 @@ impl Device for DeviceHandle {
         self.activity.arrivals.load(Ordering::Relaxed)
     }
 
-    fn sleep_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.ready_fd())
+    fn has_sleep(&self) -> bool {
+        true
     }
 
-    fn begin_sleep(&self) -> Option<Duration> {
+    fn begin_sleep(&self) -> Option<Sleep> {
         self.0.begin_sleep()
     }
 

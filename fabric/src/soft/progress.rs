@@ -6,6 +6,7 @@
 
 mod connect;
 mod queue_pairs;
+mod sleep;
 mod timers;
 
 use std::net::TcpStream;
@@ -169,6 +170,8 @@ pub(super) struct Progress {
     busy: bool,
     /// A stream had something in this pass.
     found: bool,
+    /// A thread that polls has slept since the last pass.
+    slept: bool,
     contended: bool,
     accepting: usize,
 }
@@ -216,7 +219,8 @@ impl Progress {
         // The progress thread sleeps until the system announces a stream, unless it only naps.
         let polled = !eager && !ctx.activity.is_blocked() && ctx.activity.waker.is_napping();
         self.cool(ctx, polled);
-        let ask = eager || self.hot.is_empty() || ctx.activity.is_blocked();
+        let slept = std::mem::take(&mut self.slept) && !self.found;
+        let ask = eager || slept || self.hot.is_empty() || ctx.activity.is_blocked();
         if ask || (!self.found && self.passes.is_multiple_of(ASK_EVERY)) {
             self.ask(ctx, eager);
         }

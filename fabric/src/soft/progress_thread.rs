@@ -4,6 +4,7 @@
 //! packets or processor time from the polling thread. When polls stop, or a completion queue is
 //! armed, it watches the device's sockets.
 
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -84,7 +85,7 @@ fn sleep(signals: &Signals, devices: &[Arc<SoftDevice>], watched: &[usize], wait
         poll(&mut [wakeup], wait)
     } else {
         let watched = watched.iter().filter_map(|number| devices.get(*number));
-        let fds = watched.map(|device| PollFd::new(device.ctx.ready_fd(), PollFlags::POLLIN));
+        let fds = watched.map(|device| PollFd::new(device.ctx.as_fd(), PollFlags::POLLIN));
         poll(&mut std::iter::once(wakeup).chain(fds).collect::<Vec<_>>(), wait)
     };
     if polled.is_err() {

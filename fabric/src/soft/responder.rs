@@ -438,6 +438,11 @@ impl Responder {
         matches!(self.parse, Parse::RnrWait { until: Some(_), .. } | Parse::Discard { .. })
     }
 
+    /// Whether it goes on only when something comes: it has nothing to write but acknowledgements.
+    pub(super) fn only_reads(&self) -> bool {
+        self.out.is_empty() && self.held.is_empty() && !self.has_timer()
+    }
+
     pub(super) fn ack_pending(&self) -> bool {
         self.qp.unacked() != 0
     }

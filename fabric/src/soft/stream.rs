@@ -7,7 +7,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
 
 use super::limits::{RAW_LARGE, RAW_SMALL, SEAL_AT_ONCE};
@@ -41,6 +41,12 @@ impl Received {
 pub(super) struct Stream {
     tcp: TcpStream,
     secure: Option<Box<Secure>>,
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tcp.as_fd()
+    }
 }
 
 impl Stream {

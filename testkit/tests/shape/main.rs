@@ -34,6 +34,7 @@ const CONDUIT: &graph::Layers = &[
         "installed",
         "call_state",
         "processor",
+        "spin_trial",
         "wait_mode",
         "data_type",
         "trace",

@@ -4,7 +4,6 @@
 //! streams: the thread would have to be woken first, and then wake the rank.
 
 use std::ffi::CStr;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use fabric::Device;
 
 use super::error::Error;
 use super::settings::{FabricChoice, NetSettings};
-use super::threads::{self, Threads};
+use super::threads::Threads;
 use super::transport::NetTransport;
 use crate::sys;
 
@@ -58,28 +57,23 @@ impl NetTransport {
         self.threads.inline.is_some()
     }
 
-    /// The adapter on whose streams a short wait may sleep, and what it waits for.
-    fn streams(&self) -> Option<(&dyn Device, BorrowedFd<'_>)> {
+    /// The adapter on whose streams a short wait may sleep.
+    pub(crate) fn sleeper(&self) -> Option<&dyn Device> {
         let context = &self.context;
         let [rail] = &context.rails[..] else { return None };
-        let fd = rail.device.sleep_fd().filter(|_| context.settings.single)?;
-        Some((&*rail.device, fd))
-    }
-
-    /// Whether a short wait may sleep on the streams of the adapter.
-    pub(crate) fn may_sleep_on_streams(&self) -> bool {
-        self.streams().is_some()
+        (context.settings.single && rail.device.has_sleep()).then_some(&*rail.device)
     }
 
     /// Sleeps until a stream of the adapter may have something, for a short while that no doorbell
-    /// ends.
+    /// ends. False: it did not sleep, there was something.
     #[cold]
-    pub(crate) fn sleep_on_streams(&self) {
-        let Some((device, fd)) = self.streams() else { return };
-        let Some(rest) = self.enter(|_| device.begin_sleep()).flatten() else { return };
+    pub(crate) fn sleep_on_streams(&self) -> bool {
+        let Some(device) = self.sleeper() else { return false };
+        let Some(sleep) = self.enter(|_| device.begin_sleep()).flatten() else { return false };
         // Outside the network: a signal that comes now may end the job over it.
-        let _ = threads::wait_for(fd, rest.min(deadlines::NAP.limit));
+        let _ = sleep.wait(deadlines::NAP.limit);
         device.end_sleep();
+        true
     }
 
     /// Sleeps until an armed completion queue has something, at most `slice` and so short that

@@ -206,16 +206,6 @@ fn wait(list: &mut [PollFd<'_>], timeout: PollTimeout) -> Result<bool, Error> {
     }
 }
 
-/// Waits until it is readable, at most so long; whether it is.
-pub(super) fn wait_for(fd: BorrowedFd<'_>, most: Duration) -> Result<bool, Error> {
-    wait(&mut [readable(fd)], timeout_of(most))
-}
-
-/// A descriptor's clock has milliseconds.
-fn timeout_of(most: Duration) -> PollTimeout {
-    PollTimeout::try_from(most).unwrap_or(PollTimeout::ZERO)
-}
-
 impl NetContext {
     /// Completions of sends of one rail, where pollers take turns; none while another thread asks.
     pub(super) fn reap_in_turn(&self, at: usize) -> Result<usize, Error> {
@@ -413,7 +403,7 @@ impl InlineService {
 
     /// Sleeps until something is readable, at most so long.
     pub(super) fn wait(&self, most: Duration) -> Result<bool, Error> {
-        self.service.wait(timeout_of(most))
+        self.service.wait(PollTimeout::try_from(most).unwrap_or(PollTimeout::ZERO))
     }
 
     /// Takes what ended the sleep.
