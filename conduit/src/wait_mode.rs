@@ -18,7 +18,8 @@ const SPINS_WANTED: u32 = SPINS / 8;
 const CALLS: u32 = SPINS / 16;
 /// And the second.
 const CALLS_WANTED: u32 = SPINS / 64;
-
+/// A wait that sleeps after one fruitless poll.
+pub(crate) const AT_ONCE: u32 = 1;
 /// What a thread has run is asked again after so long.
 const SEEN_FOR: Duration = Duration::from_micros(250);
 
@@ -170,11 +171,11 @@ impl WaitState {
         let spins = match (processor.is_wanted(), self.polls_call.load(Ordering::Relaxed)) {
             _ if !may_spin => 0,
             (true, true) if trial.spins() => CALLS_WANTED,
-            (true, true) => 1,
+            (true, true) => AT_ONCE,
             (true, false) => SPINS_WANTED,
             // A poll that calls the system takes as long as dozens of others: who shares the
             // processor with a peer soon does not spin at all.
-            (false, true) => (CALLS >> (2 * processor.step())).max(1),
+            (false, true) => (CALLS >> (2 * processor.step())).max(AT_ONCE),
             (false, false) => SPINS >> processor.step(),
         };
         self.spins.store(spins, Ordering::Relaxed);
