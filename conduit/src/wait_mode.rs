@@ -14,9 +14,9 @@ const SPINS: u32 = 4000;
 /// The same where others want the processor: the answer of a peer that runs comes meanwhile, about
 /// 30 µs.
 const SPINS_WANTED: u32 = SPINS / 8;
-/// The first of these where each poll takes system calls: some 100 µs.
+/// [`SPINS`] where each poll takes system calls. Some 100 µs.
 const CALLS: u32 = SPINS / 16;
-/// And the second.
+/// [`SPINS_WANTED`] where each poll takes system calls.
 const CALLS_WANTED: u32 = SPINS / 64;
 /// A wait that sleeps after one fruitless poll.
 pub(crate) const AT_ONCE: u32 = 1;

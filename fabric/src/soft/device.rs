@@ -63,13 +63,13 @@ impl SoftDevice {
     /// streams. `None`: a thread that is inside does this thread's work.
     pub(super) fn run_pass(&self) -> Option<Duration> {
         let mut progress = try_lock_for(&self.progress, Wait::No)?;
-        let pass = progress.pass(&self.ctx, true);
+        let (pass, rest) = (progress.pass(&self.ctx, true), progress.rest());
         drop(progress);
         if pass.contended {
             // The next pass follows at once, and the other thread may wait for this processor.
             std::thread::yield_now();
         }
-        Some(if pass.soon { NAP.limit } else { pass.rest() })
+        Some(if pass.soon { NAP.limit } else { rest })
     }
 
     /// For a thread that polls and is about to sleep on the streams: what it sleeps on. `None`:

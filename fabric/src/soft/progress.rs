@@ -133,17 +133,8 @@ pub(super) struct PassResult {
     pub(super) soon: bool,
     /// A stream had something.
     pub(super) found: bool,
-    /// Requests or timers run.
-    pub(super) busy: bool,
     /// A thread that posts held a lock.
     pub(super) contended: bool,
-}
-
-impl PassResult {
-    /// How long whoever watches the streams may sleep, for timers that no stream announces.
-    pub(super) fn rest(&self) -> Duration {
-        if self.busy { WATCH_BUSY.limit } else { WATCH_IDLE.limit }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -167,6 +158,7 @@ pub(super) struct Progress {
     left_waiting: u32,
     ticked: Option<Instant>,
     accept_again: bool,
+    /// Requests or timers run.
     busy: bool,
     /// A stream had something in this pass.
     found: bool,
@@ -204,7 +196,7 @@ impl Progress {
             self.handle_attention(ctx);
         }
         if !self.flush_deferred(ctx, eager) {
-            return PassResult { soon: true, busy: self.busy, ..PassResult::default() };
+            return PassResult { soon: true, ..PassResult::default() };
         }
         if self.unwatched != 0 && (eager || ctx.activity.is_blocked()) {
             self.watch_all(ctx);
@@ -236,7 +228,12 @@ impl Progress {
         if found {
             ctx.activity.arrivals.fetch_add(1, Relaxed);
         }
-        PassResult { soon, found, busy: self.busy, contended }
+        PassResult { soon, found, contended }
+    }
+
+    /// How long whoever watches the streams may sleep, for timers that no stream announces.
+    pub(super) fn rest(&self) -> Duration {
+        if self.busy { WATCH_BUSY.limit } else { WATCH_IDLE.limit }
     }
 
     /// Deferred requests go out when no more are posted. Until then passes do nothing else, as they

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Conn, Entry, PassResult, Progress, find};
+use super::{Conn, Entry, Progress, find};
 use crate::Sleep;
 use crate::soft::context::Context;
 
@@ -18,11 +18,10 @@ impl Progress {
             if pass.found || pass.soon {
                 return None;
             }
-            return Some(Sleep::until(Arc::clone(ctx) as _, pass.rest()));
+            return Some(Sleep::until(Arc::clone(ctx) as _, self.rest()));
         }
         self.slept = true;
-        let rest = PassResult { busy: self.busy, ..PassResult::default() }.rest();
-        let mut sleep = Sleep::until(Arc::clone(ctx) as _, rest);
+        let mut sleep = Sleep::until(Arc::clone(ctx) as _, self.rest());
         let (entries, unwatched) = (&mut self.entries, &mut self.unwatched);
         for token in &self.hot {
             let Some(entry) = find(entries, *token) else { continue };

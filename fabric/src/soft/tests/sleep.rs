@@ -80,13 +80,23 @@ fn one_who_sleeps_no_more_is_served_by_the_devices_own_thread() {
     }
 }
 
+/// The device leaves time to sleep, and a sleep that nothing ends takes no more than was asked for.
 #[test]
 fn a_sleep_ends_at_its_time() {
+    const MOST: Duration = Duration::from_millis(1);
     let (_a, b, _memory) = pair();
-    let begin = Instant::now();
-    let sleep = begin_sleep(&b);
-    let found = sleep.wait(Duration::from_millis(1)).unwrap();
-    b.device.end_sleep();
-    assert!(!found || begin.elapsed() < SECOND);
-    assert!(begin.elapsed() < Duration::from_secs(20));
+    let limit = Instant::now() + Duration::from_secs(20);
+    loop {
+        let sleep = begin_sleep(&b);
+        let begin = Instant::now();
+        let found = sleep.wait(MOST).unwrap();
+        let slept = begin.elapsed();
+        b.device.end_sleep();
+        // What is left of the connecting may end the first ones.
+        if !found && slept >= MOST {
+            break;
+        }
+        assert!(Instant::now() < limit, "no sleep lasts: {slept:?}, something came: {found}");
+    }
+    assert!(Instant::now() < limit, "a sleep lasted for much longer than it was to");
 }
