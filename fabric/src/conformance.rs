@@ -146,6 +146,7 @@ cases! {
     "two-threads" messages::two_threads,
     "write" one_sided::write,
     "read" one_sided::read,
+    "lists" one_sided::lists,
     "fetch-add" one_sided::fetch_add,
     "compare-swap" one_sided::compare_swap,
     "concurrent-adds" one_sided::concurrent_adds,

@@ -324,6 +324,12 @@ pub trait QueuePair: Send + Sync + Debug {
     /// [`PostError`]; nothing was done then.
     fn post_send(&self, send: &SendWr<'_>) -> Result<(), PostError>;
 
+    /// As [`QueuePair::post_send`], of several in their order: an adapter is told of them once. Returns
+    /// how many were posted; fewer than all: [`QueuePair::post_send`] says why.
+    fn post_sends(&self, sends: &[SendWr<'_>]) -> usize {
+        sends.iter().take_while(|send| self.post_send(send).is_ok()).count()
+    }
+
     /// As [`QueuePair::post_send`], of a message that goes inline over a reliable connection.
     /// Whether it was posted; where not, nothing was done, and [`QueuePair::post_send`] says why.
     fn send_inline(&self, id: u64, imm: u32, bytes: &[u8], signaled: bool) -> bool {

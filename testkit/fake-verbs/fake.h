@@ -19,6 +19,10 @@
 #define MOVING(moves, does_not) (does_not)
 #endif
 
+#ifndef FAKE_LIST
+#define FAKE_LIST 0
+#endif
+
 /* ---- knobs and what was seen ---- */
 #define KNOBS(X)                                                                                  \
     /* set by tests */                                                                            \
@@ -34,6 +38,7 @@
     X(register_errno, 0) X(register_failures, 0) /* so many registrations end so */               \
     X(refuse_state, -1) X(refuse_errno, EINVAL)  /* a change to this state is refused */          \
     X(max_inline, MOVING(256, 64)) X(post_errno, 0) X(status, 0) X(poll_result, 0)                \
+    X(list_room, FAKE_LIST)   /* so many sends of a list are taken; 0: all */                     \
     X(lid, 0x11) X(link, IBV_LINK_LAYER_INFINIBAND) X(port_state, IBV_PORT_ACTIVE)                \
     X(active_mtu, IBV_MTU_2048) X(fork_status, IBV_FORK_DISABLED)                                 \
     /* seen */                                                                                    \
@@ -41,7 +46,8 @@
     X(sent_imm, 0) X(sent_pieces, 0) X(sent_bytes, 0) X(sent_qkey, 0) X(sent_qpn, 0)              \
     X(sent_srqn, 0) X(dlid, 0) X(global, 0) X(sgid_index, 0) X(hop_limit, 0) X(mask, 0)           \
     X(path_mtu, 0) X(retry_cnt, 0) X(ah_dlid, 0) X(forks, 0) X(acked, 0) X(violations, 0)         \
-    X(live, 0) X(qp_number, 0) X(xrc_targets, 0) X(xrc_opened, 0)
+    X(live, 0) X(qp_number, 0) X(xrc_targets, 0) X(xrc_opened, 0)                                 \
+    X(send_posts, 0)          /* calls that post sends, of one or a list */
 
 #define DECLARE_KNOB(name, value) extern long long knob_##name;
 KNOBS(DECLARE_KNOB)

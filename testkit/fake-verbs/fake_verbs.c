@@ -603,25 +603,31 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
     attr->qp_state = ((struct fake_qp *)qp)->wire->state;
     return 0;
 }
-static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+static int post_one(struct ibv_qp *qp, struct ibv_send_wr *wr)
 {
-    LOCKED;
     struct wire *wire = ((struct fake_qp *)qp)->wire;
-    if (K(post_errno)) return *bad = wr, K(post_errno);
+    if (K(post_errno)) return K(post_errno);
     K(sent_opcode) = wr->opcode, K(sent_flags) = wr->send_flags, K(sent_pieces) = wr->num_sge;
     K(sent_imm) = be32toh(wr->imm_data);
     K(sent_bytes) = 0;
     for (int i = 0; i < wr->num_sge; i++) K(sent_bytes) += wr->sg_list[i].length;
     if (qp->qp_type == IBV_QPT_UD) K(sent_qkey) = wr->wr.ud.remote_qkey, K(sent_qpn) = wr->wr.ud.remote_qpn;
     if (qp->qp_type == IBV_QPT_XRC_SEND) K(sent_srqn) = wr->qp_type.xrc.remote_srqn;
-    must(wr->next == NULL && qp->qp_type != IBV_QPT_XRC_RECV);
-    if (K(moves)) {
-        int result = wire_send(wire, wr);
-        return result ? *bad = wr, result : 0;
-    }
+    must(qp->qp_type != IBV_QPT_XRC_RECV);
+    if (K(moves)) return wire_send(wire, wr);
     struct ibv_wc wc = {.wr_id = wr->wr_id, .status = K(status), .opcode = IBV_WC_SEND, .qp_num = qp->qp_num};
     if (wc.status) wire->state = IBV_QPS_ERR;
     if (wc.status || wr->send_flags & IBV_SEND_SIGNALED) fake_complete(qp->send_cq, wc, 0);
+    return 0;
+}
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    LOCKED;
+    K(send_posts)++;
+    for (int taken = 0; wr; wr = wr->next, taken++) {
+        int result = K(list_room) && taken == K(list_room) ? ENOMEM : post_one(qp, wr);
+        if (result) return *bad = wr, result;
+    }
     return 0;
 }
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)

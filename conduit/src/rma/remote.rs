@@ -103,6 +103,39 @@ impl RankContext {
         self.start::<M>(op, &row.gets, |net| net.get_parts(from, parts, &row.gets))
     }
 
+    /// Starts puts to several ranges of a rank that `row` counts, which says when their sources may
+    /// be used again: place and source of each. That of `op` is not looked at.
+    pub(crate) fn put_rows<'m, M: Mode>(
+        &self,
+        op: RemoteOp,
+        row: &OpCounters,
+        rows: impl IntoIterator<Item = (u64, &'m [u8])>,
+    ) -> Result<Outcome, Error> {
+        let check = |(offset, source): (u64, &'m [u8])| {
+            self.remote_range(RemoteOp { offset, ..op }, source.len())?;
+            Ok((offset, RawSource::new(source)))
+        };
+        let mut rows = rows.into_iter().map(check).collect::<Result<Vec<_>, Error>>()?;
+        let to = self.rank_of(op.target);
+        self.start::<M>(op, &row.puts, |net| net.put_rows(to, &mut rows, &row.puts))
+    }
+
+    /// As [`RankContext::put_rows`], of gets. Their targets are left alone until they are complete.
+    pub(crate) fn get_rows<'m, M: Mode>(
+        &self,
+        op: RemoteOp,
+        row: &OpCounters,
+        rows: impl IntoIterator<Item = (u64, &'m mut [u8])>,
+    ) -> Result<Outcome, Error> {
+        let check = |(offset, into): (u64, &mut [u8])| {
+            self.remote_range(RemoteOp { offset, ..op }, into.len())?;
+            Ok((offset, memory::target(into)))
+        };
+        let mut rows = rows.into_iter().map(check).collect::<Result<Vec<_>, Error>>()?;
+        let from = self.rank_of(op.target);
+        self.start::<M>(op, &row.gets, |net| net.get_rows(from, &mut rows, &row.gets))
+    }
+
     /// Where an operation goes: rank and offset, checked against the rank's segment.
     pub(crate) fn remote_range(&self, op: RemoteOp, len: usize) -> Result<(Rank, u64), Error> {
         let RemoteOp { call, target, offset, .. } = op;

@@ -21,7 +21,7 @@ use crate::rank::RankContext;
 use crate::rma::operations::OpCounters;
 use crate::rma::remote::RemoteOp;
 use crate::transport::message::{AmMessage, AmPayload, Flags, MessageClass, Outcome};
-use crate::transport::net::{OwnPart, PartLimits, SendBuffer};
+use crate::transport::net::{MOST_TOGETHER, OwnPart, PartLimits, SendBuffer};
 use crate::transport::place::Place;
 use crate::transport::{OutsideSegment, Reserved};
 
@@ -68,6 +68,7 @@ impl RankContext {
             began: false,
             group: Group::new(self.part_limits(op, put)),
             held: Vec::new(),
+            rows: Vec::new(),
             mode: PhantomData,
         };
         let sent = match op.shape {
@@ -75,7 +76,7 @@ impl RankContext {
             Shape::Lists { local, remote } => sending.lists(&local, &remote, short),
         };
         let sent = match (sent, op.peer) {
-            (Ok(Outcome::Sent), None) => sending.release(),
+            (Ok(Outcome::Sent), None) => sending.finish(),
             (Ok(Outcome::Sent), Some(peer)) => {
                 let packets = sending.packets;
                 self.announce::<M>((op.call, op.target), peer, counted, packets)
@@ -223,6 +224,8 @@ struct Sending<'a, M: Mode> {
     /// Runs that one request will take, and what decides which.
     group: Group,
     held: Vec<Piece>,
+    /// Requests of one run each that adapters are told of together.
+    rows: Vec<Piece>,
     mode: PhantomData<M>,
 }
 
@@ -388,38 +391,63 @@ impl<M: Mode> Sending<'_, M> {
             [piece] => self.one(piece),
             [first, ..] => self.several(first, &held),
         };
-        self.began |= matches!(outcome, Ok(Outcome::Sent));
         self.held = held;
         self.held.clear();
         outcome
     }
 
+    /// Sends what is left.
+    fn finish(&mut self) -> Result<Outcome, Error> {
+        sent!(self.release());
+        self.post_rows()
+    }
+
     /// Runs that are one range at the target.
-    fn several(&self, first: Piece, held: &[Piece]) -> Result<Outcome, Error> {
+    fn several(&mut self, first: Piece, held: &[Piece]) -> Result<Outcome, Error> {
         let (remote, context, local) = (self.remote_op(first.remote), self.context, self.op.local);
         let ranges = held.iter().map(|piece| Extent { at: piece.local, len: piece.len });
         let outside = || outside_local(self.op.call, Extent { at: first.local, len: first.len });
-        if self.put {
+        let outcome = if self.put {
             let parts: Option<Vec<_>> = ranges.map(|range| local.bytes(range)).collect();
             context.put_parts::<M>(remote, self.row, &parts.ok_or_else(outside)?)
         } else {
             let parts: Option<Vec<OwnPart>> = ranges.map(|range| local.part(range)).collect();
             context.get_parts::<M>(remote, self.row, &parts.ok_or_else(outside)?)
-        }
+        };
+        self.began |= matches!(outcome, Ok(Outcome::Sent));
+        outcome
     }
 
     /// A put or get of its own.
-    fn one(&self, piece: Piece) -> Result<Outcome, Error> {
-        let range = Extent { at: piece.local, len: piece.len };
-        let (remote, context) = (self.remote_op(piece.remote), self.context);
-        let outside = || outside_local(self.op.call, range);
-        if self.put {
-            let source = self.op.local.bytes(range).ok_or_else(outside)?;
-            context.put_counted::<M>(remote, self.row, source, false)
+    fn one(&mut self, piece: Piece) -> Result<Outcome, Error> {
+        self.rows.push(piece);
+        if self.rows.len() < MOST_TOGETHER { Ok(Outcome::Sent) } else { self.post_rows() }
+    }
+
+    /// Sends the puts or gets that are to be posted together.
+    fn post_rows(&mut self) -> Result<Outcome, Error> {
+        let rows = std::mem::take(&mut self.rows);
+        let Some(first) = rows.first() else { return Ok(Outcome::Sent) };
+        let (remote, context, local) = (self.remote_op(first.remote), self.context, self.op.local);
+        let range = |piece: &Piece| Extent { at: piece.local, len: piece.len };
+        let outside = |piece: &Piece| outside_local(self.op.call, range(piece));
+        let outcome = if self.put {
+            let source = |piece: &Piece| {
+                let bytes = local.bytes(range(piece)).ok_or_else(|| outside(piece))?;
+                Ok((piece.remote as u64, bytes))
+            };
+            let sources = rows.iter().map(source).collect::<Result<Vec<_>, Error>>()?;
+            context.put_rows::<M>(remote, self.row, sources)
         } else {
-            let into = self.op.local.bytes_mut(range).ok_or_else(outside)?;
-            context.get_counted::<M>(remote, self.row, into)
-        }
+            let target = |piece: &Piece| {
+                let bytes = local.bytes_mut(range(piece)).ok_or_else(|| outside(piece))?;
+                Ok((piece.remote as u64, bytes))
+            };
+            let targets = rows.iter().map(target).collect::<Result<Vec<_>, Error>>()?;
+            context.get_rows::<M>(remote, self.row, targets)
+        };
+        self.began |= matches!(outcome, Ok(Outcome::Sent));
+        outcome
     }
 
     fn filled(&self, filled: Option<()>) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use super::Side;
 use super::rig::{Done, Plan, Rig, ensure, fail, good, one, pattern, skip};
-use crate::{Data, Opcode, Operation, PostError, RecvWr, Status};
+use crate::{Data, Opcode, Operation, PostError, RecvWr, SendWr, Status};
 
 /// Tells the other side where `buffer` is; its buffer's address and key.
 fn target(side: &mut Side<'_>, buffer: &super::memory::Buffer) -> Done<(u64, u32)> {
@@ -87,6 +87,57 @@ pub(super) fn read(side: &mut Side<'_>) -> Done {
         ensure!(expected == Some(&into.get(n * 4096, 4000)[..]), "read {n}: other bytes");
     }
     side.sync()
+}
+
+/// Writes and reads that are posted together, more than adapters are given at once.
+pub(super) fn lists(side: &mut Side<'_>) -> Done {
+    const COUNT: usize = 40;
+    const APART: usize = 1500;
+    let rig = Rig::open(side)?;
+    let end = rig.connected(side, &Plan { sends: 64, ..Plan::default() })?;
+    let (local, own) = (rig.buffer(COUNT * APART)?, rig.buffer(COUNT * APART)?);
+    let (remote, rkey) = target(side, &own)?;
+    let role = u64::from(side.role);
+    for (round, is_write) in [(10, true), (20, false), (30, true)] {
+        let (from, into) = if is_write { (&local, &own) } else { (&own, &local) };
+        into.fill(0);
+        from.put(0, &pattern(round + role, COUNT * APART));
+        side.sync()?;
+        let parts: Vec<_> = (0..COUNT).map(|n| [local.sge(n * APART, APART - n)]).collect();
+        let mut sends = Vec::new();
+        for (part, id) in parts.iter().zip(0_u64..) {
+            let remote = remote + id * APART as u64;
+            let operation = match is_write {
+                true => Operation::Write { remote, rkey },
+                false => Operation::Read { remote, rkey },
+            };
+            sends.push(SendWr {
+                id,
+                operation,
+                data: Data::Gather(part),
+                signaled: true,
+                to: None,
+            });
+        }
+        let mut posted = 0;
+        super::rig::persist(|| {
+            posted += end.qp.post_sends(&sends[posted..]);
+            if posted == COUNT { Ok(()) } else { Err(PostError::Full) }
+        })?;
+        for (n, ended) in good(&end.sent, COUNT)?.iter().enumerate() {
+            ensure!(ended.id == n as u64, "request {n} ended as {ended:?}");
+        }
+        side.sync()?;
+        let expected = pattern(round + 1 - role, COUNT * APART);
+        for n in 0..COUNT {
+            let (at, len) = (n * APART, APART - n);
+            let came = into.get(at, APART);
+            ensure!(expected.get(at..at + len) == Some(&came[..len]), "request {n}: other bytes");
+            ensure!(came[len..].iter().all(|byte| *byte == 0), "request {n}: more came");
+        }
+        side.sync()?;
+    }
+    Ok(())
 }
 
 pub(super) fn fetch_add(side: &mut Side<'_>) -> Done {

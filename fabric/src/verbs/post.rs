@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use crate::{Data, Operation, PostError, QpState, QpType, RecvWr, SendWr};
+use crate::{Data, Operation, PostError, QpState, QpType, RecvWr, SendWr, Sge};
 
 use super::address_handle::VerbsAh;
 use super::convert::{outcome, post_lists, receive, sge};
@@ -103,6 +103,55 @@ pub(super) fn post_send(
     submit(qp, send, queue, (&raw mut part, 1), flags)
 }
 
+/// Requests that a driver is given together.
+const TOGETHER: usize = 16;
+
+/// As [`post_send`], of several in their order. Returns how many were posted.
+pub(super) fn post_sends(qp: &VerbsQp, sends: &[SendWr<'_>]) -> usize {
+    let mut posted = 0;
+    for list in sends.chunks(TOGETHER) {
+        let now = post_list(qp, list);
+        posted += now;
+        if now < list.len() {
+            break;
+        }
+    }
+    posted
+}
+
+/// As [`post_sends`], of at most [`TOGETHER`]. A list of anything but parts of registered memory, one
+/// each, is posted one by one.
+fn post_list(qp: &VerbsQp, list: &[SendWr<'_>]) -> usize {
+    let mut parts = [sge(&Sge::default()); TOGETHER];
+    let Some(first) = list.first() else { return 0 };
+    let mut requests = [request(first, (ptr::null_mut(), 0), 0); TOGETHER];
+    let places = parts.iter_mut().zip(&mut requests);
+    let made = list.iter().zip(places).all(|(send, (part, wr))| {
+        let Data::Gather([from]) = send.data else { return false };
+        *part = sge(from);
+        *wr = request(send, (part, 1), 0);
+        set_target(wr, qp, send, None).is_ok() && set_operation(wr, qp, &send.operation).is_ok()
+    });
+    if !made || !qp.is_in(QpState::Rts) {
+        return list.iter().take_while(|send| post_send(qp, send, None).is_ok()).count();
+    }
+    for at in (1..list.len()).rev() {
+        let next = ptr::from_mut(&mut requests[at]);
+        requests[at - 1].next = next;
+    }
+    let mut bad = ptr::null_mut();
+    // SAFETY: a living queue pair, and as many requests as the list has, at least one, of one written entry each, the last of which names no next; the caller holds the regions
+    // of their keys.
+    let result = unsafe { (qp.post_send)(qp.qp.as_ptr(), requests.as_mut_ptr(), &raw mut bad) };
+    let posted = match result {
+        0 => list.len(),
+        // Who says nothing has posted none.
+        _ => requests.iter().position(|request| ptr::eq(request, bad)).unwrap_or(0).min(list.len()),
+    };
+    let _ = has_taken(qp, posted > 0);
+    posted
+}
+
 /// As [`post_send`], of a message that goes inline over a reliable connection. Whether it was
 /// posted.
 #[inline(always)]
@@ -197,16 +246,10 @@ fn inline_sge(part: &[u8]) -> ffi::Sge {
     ffi::Sge { addr, length, lkey: 0 }
 }
 
-/// `count` entries from `parts` on are written, and stay until this returns.
+/// A request but for its target and what it does.
 #[inline(always)]
-fn submit(
-    qp: &VerbsQp,
-    send: &SendWr<'_>,
-    queue: Option<u32>,
-    (parts, count): (*mut ffi::Sge, usize),
-    flags: u32,
-) -> Result<(), PostError> {
-    let mut wr = ffi::SendWr {
+fn request(send: &SendWr<'_>, (parts, count): (*mut ffi::Sge, usize), flags: u32) -> ffi::SendWr {
+    ffi::SendWr {
         wr_id: send.id,
         next: ptr::null_mut(),
         sg_list: parts,
@@ -217,7 +260,19 @@ fn submit(
         wr: ffi::WrTarget { atomic: ffi::WrAtomic::ZERO },
         remote_srqn: 0,
         rest: [0; 6],
-    };
+    }
+}
+
+/// `count` entries from `parts` on are written, and stay until this returns.
+#[inline(always)]
+fn submit(
+    qp: &VerbsQp,
+    send: &SendWr<'_>,
+    queue: Option<u32>,
+    (parts, count): (*mut ffi::Sge, usize),
+    flags: u32,
+) -> Result<(), PostError> {
+    let mut wr = request(send, (parts, count), flags);
     set_target(&mut wr, qp, send, queue)?;
     set_operation(&mut wr, qp, &send.operation)?;
     let mut bad = ptr::null_mut();

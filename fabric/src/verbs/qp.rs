@@ -343,6 +343,10 @@ impl QueuePair for VerbsQp {
         post::post_send(self, send, None)
     }
 
+    fn post_sends(&self, sends: &[SendWr<'_>]) -> usize {
+        post::post_sends(self, sends)
+    }
+
     fn send_inline(&self, id: u64, imm: u32, bytes: &[u8], signaled: bool) -> bool {
         post::send_inline(self, id, imm, bytes, signaled)
     }

@@ -42,7 +42,7 @@ impl OneSided<'_> {
         let Some(via) = first.map(|(index, connection)| Via { peer, index, connection }) else {
             return Ok(Sent::Full);
         };
-        let piece = Piece { via, kind: OpKind::Atomic, place, counter };
+        let piece = Piece { via, kind: OpKind::Atomic, place, counter, list: None };
         let Some((slots, remote, rkey)) = self.aim(piece) else { return Ok(Sent::Full) };
         let Some((index, part)) = self.buffer_part(via, &slots, WORD, |_| {}) else {
             trace::lacks(Cause::AtomicBuffer);

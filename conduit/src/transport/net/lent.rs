@@ -84,7 +84,7 @@ impl NetTransport {
         let put = self.enter(|context| {
             let one_sided = OneSided(context);
             one_sided.along(to, parts, (skip, bytes.len()), |via, place, done, most| {
-                let piece = Piece { via, kind: OpKind::Put, place, counter };
+                let piece = Piece { via, kind: OpKind::Put, place, counter, list: None };
                 let bytes = bytes.get(done..done + most).unwrap_or_default();
                 one_sided.put_piece(piece, bytes, false)
             })
@@ -103,7 +103,7 @@ impl NetTransport {
         let get = self.enter(|context| {
             let one_sided = OneSided(context);
             one_sided.along(from, parts, (skip, into.left), |via, place, _, most| {
-                let piece = Piece { via, kind: OpKind::Get, place, counter };
+                let piece = Piece { via, kind: OpKind::Get, place, counter, list: None };
                 let mut part = RawTarget { at: into.at, left: most, done: 0 };
                 let posted = one_sided.get_piece(piece, &mut part)?;
                 into.skip(posted);

@@ -40,6 +40,7 @@ mod rail;
 mod records;
 mod recv_buffers;
 mod rma;
+mod rows;
 mod segments;
 mod settings;
 mod setup;
@@ -65,7 +66,7 @@ pub(crate) use self::memory::pool::{Inbox, RawTarget, RemoteInbox, SegmentMemory
 pub(crate) use self::memory::refusals::Refusals;
 pub(crate) use self::parts::{OwnPart, PartLimits};
 pub(crate) use self::pending_ops::{Fetched, FetchedBy};
-pub(crate) use self::post::{Sent, Via};
+pub(crate) use self::post::{MOST_TOGETHER, Sent, Via};
 pub(crate) use self::rma::RawSource;
 pub(crate) use self::settings::NetSettings;
 pub(crate) use self::small::{MOST_SMALL, OneCall, Small, SmallSent};

@@ -35,7 +35,7 @@ pub(crate) struct PartLimits {
 /// Bytes of one request at most, so that several rails share what is longer.
 const MOST_BYTES: usize = 1 << 20;
 
-impl OneSided<'_> {
+impl<'a> OneSided<'a> {
     fn limits(self, to: Rank, put: bool) -> PartLimits {
         let Some(peer) = self.0.connected(to) else { return PartLimits::default() };
         let first = PartLimits {
@@ -57,7 +57,7 @@ impl OneSided<'_> {
     /// Posts the write of parts as one range.
     fn put_piece_of(
         self,
-        piece: Piece<'_, '_>,
+        piece: Piece<'a, '_>,
         parts: &[&[u8]],
         len: usize,
     ) -> Result<bool, Error> {
@@ -75,8 +75,8 @@ impl OneSided<'_> {
 
     fn post_parts(
         self,
-        piece: Piece<'_, '_>,
-        to: (&super::post::Slots<'_>, Operation),
+        piece: Piece<'a, '_>,
+        to: (&super::post::Slots<'a>, Operation),
         parts: impl Iterator<Item = OwnPart>,
     ) -> Result<bool, Error> {
         let mut entries = [Sge::default(); MOST_ENTRIES as usize];
@@ -99,12 +99,12 @@ impl OneSided<'_> {
         (rank, place): (Rank, u64),
         (kind, len): (OpKind, usize),
         counter: &Arc<OpCounter>,
-        mut post: impl FnMut(Piece<'_, '_>) -> Result<bool, Error>,
+        mut post: impl FnMut(Piece<'a, '_>) -> Result<bool, Error>,
     ) -> Result<Sent, Error> {
         self.0.segments.check(rank, place, len as u64)?;
         let Some(peer) = self.0.connected(rank) else { return Ok(Sent::Full) };
         let posted = on_some_connection(peer, |via| {
-            Ok(usize::from(post(Piece { via, kind, place, counter })?))
+            Ok(usize::from(post(Piece { via, kind, place, counter, list: None })?))
         })?;
         Ok(if posted > 0 { Sent::Yes } else { Sent::Full })
     }

@@ -57,6 +57,14 @@ impl SendQp {
         }
     }
 
+    /// Posts requests in their order. Returns how many; fewer than all: [`SendQp::post`] says why.
+    pub(super) fn post_list(&self, sends: &[fabric::SendWr<'_>]) -> usize {
+        match self.queue.load(Ordering::Relaxed) {
+            0 => self.qp.post_sends(sends),
+            _ => sends.iter().take_while(|send| self.post(send).is_ok()).count(),
+        }
+    }
+
     fn numbers(&self, into: &mut Vec<u32>) {
         match &self.link {
             Some(link) => into.extend(link.numbers()),

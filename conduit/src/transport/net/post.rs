@@ -1,8 +1,16 @@
 //! Posting of work requests: slots of queues are taken before, and go back when a request was not
 //! posted.
+//!
+//! Requests of one call may be held in a [`PostList`]: an adapter is told of all of them once, which
+//! costs a write to the adapter or, on Soft-RoCE, a call of the system. They are held until the list
+//! is full, or the call ends or waits; no longer, because in a program without a thread of the
+//! network nobody else would post them.
+
+use std::cell::RefCell;
+use std::slice;
 
 use bootstrap::Rank;
-use fabric::{Data, Operation, PostError, SendWr};
+use fabric::{Data, Operation, PostError, SendWr, Sge};
 
 use super::context::NetContext;
 use super::error::Error;
@@ -92,6 +100,16 @@ impl<'a> Slots<'a> {
         Some(Self { rail, send_qp, signaled })
     }
 
+    /// Whether the request reports its success.
+    pub(super) const fn is_signaled(&self) -> bool {
+        self.signaled
+    }
+
+    /// Whether they are of a queue pair.
+    pub(super) fn is_of(&self, send_qp: &SendQp) -> bool {
+        std::ptr::eq(self.send_qp, send_qp)
+    }
+
     #[inline]
     pub(super) fn give_back(&self) {
         self.send_qp.slots.give(1);
@@ -114,7 +132,7 @@ impl<'a> Slots<'a> {
 
     /// The request was not posted.
     #[cold]
-    fn not_used(&self, signal: Signal) {
+    pub(super) fn not_used(&self, signal: Signal) {
         if let Signal::End { before } = signal {
             self.send_qp.unsignaled.put_back(before);
         }
@@ -123,7 +141,7 @@ impl<'a> Slots<'a> {
 
     /// The request was posted.
     #[inline(always)]
-    fn posted(&self) {
+    pub(super) fn posted(&self) {
         if !self.signaled {
             self.send_qp.unsignaled.posted();
         }
@@ -212,7 +230,7 @@ impl NetContext {
     // Not by a reference to all of the operation, which would have to be in memory for it.
     #[cold]
     #[inline(never)]
-    fn not_posted(
+    pub(super) fn not_posted(
         &self,
         slots: &Slots<'_>,
         (kind, peer): (OpKind, Rank),
@@ -236,6 +254,99 @@ impl NetContext {
                 ),
             }),
             error => Err(slots.rail.post_error(kind.name(), peer, error)),
+        }
+    }
+}
+
+/// Requests of a list at most.
+pub(crate) const MOST_TOGETHER: usize = 16;
+
+/// A request whose slots are taken.
+#[derive(Clone, Copy)]
+struct Held<'a> {
+    id: u64,
+    slots: Slots<'a>,
+    operation: Operation,
+    part: Sge,
+    op: PendingOp,
+}
+
+impl Held<'_> {
+    fn request(&self) -> SendWr<'_> {
+        let (operation, data) = (self.operation, Data::Gather(slice::from_ref(&self.part)));
+        SendWr { id: self.id, operation, data, signaled: self.slots.is_signaled(), to: None }
+    }
+}
+
+/// Requests of one queue pair.
+#[derive(Default)]
+pub(super) struct PostList<'a>(RefCell<Vec<Held<'a>>>);
+
+impl<'a> PostList<'a> {
+    /// As [`NetContext::post`], of a request of one part of registered memory, which is posted with
+    /// others.
+    pub(super) fn hold(
+        &self,
+        context: &NetContext,
+        (slots, operation, part): (&Slots<'a>, Operation, Sge),
+        op: &PendingOp,
+        end: End<'_>,
+    ) -> Result<Sent, Error> {
+        if !self.takes(slots)
+            && let Err(error) = self.post(context)
+        {
+            slots.give_back();
+            return Err(error);
+        }
+        let signal = slots.signal();
+        let Some(id) = context.pending.begin(op, end, signal) else {
+            slots.not_used(signal);
+            return Ok(Sent::Full);
+        };
+        trace::posts(&Data::Gather(&[part]));
+        self.0.borrow_mut().push(Held { id, slots: *slots, operation, part, op: *op });
+        Ok(Sent::Yes)
+    }
+
+    /// That of the requests, among the connections of their peer; `None`: it has none.
+    pub(super) fn connection(&self) -> Option<usize> {
+        self.0.borrow().first().map(|first| first.op.connection)
+    }
+
+    /// Whether there is room for one more, of the queue pair that the others are for.
+    fn takes(&self, slots: &Slots<'_>) -> bool {
+        let held = self.0.borrow();
+        let same = held.first().is_none_or(|first| first.slots.is_of(slots.send_qp));
+        same && held.len() < MOST_TOGETHER
+    }
+
+    /// Posts what is held. Waits for completions of sends if the device has no room although slots
+    /// were free.
+    pub(super) fn post(&self, context: &NetContext) -> Result<(), Error> {
+        let held = self.0.take();
+        let Some(first) = held.first() else { return Ok(()) };
+        let requests: Vec<SendWr<'_>> = held.iter().map(Held::request).collect();
+        let posted = first.slots.send_qp.post_list(&requests).min(held.len());
+        let (posted, rest) = held.split_at(posted);
+        posted.iter().for_each(|one| one.slots.posted());
+        rest.iter().try_for_each(|one| post_alone(context, one))
+    }
+}
+
+#[cold]
+fn post_alone(context: &NetContext, held: &Held<'_>) -> Result<(), Error> {
+    loop {
+        match held.slots.send_qp.post(&held.request()) {
+            Ok(()) => {
+                held.slots.posted();
+                return Ok(());
+            }
+            Err(PostError::Full) if context.await_sends()? => {}
+            Err(error) => {
+                let of = (held.op.kind, held.op.peer);
+                // Full: the network is closing, and nobody waits for it.
+                return context.not_posted(&held.slots, of, held.id, error).map(|_full| ());
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use super::memory::cache::{Entries, Held};
 use super::memory::pool::{INBOX_WORDS, RawTarget, RemoteInbox};
 use super::peer::Peer;
 use super::pending_ops::{End, OnComplete, OpKind, PendingOp};
-use super::post::{Reserve, Sent, Slots, Via};
+use super::post::{PostList, Reserve, Sent, Slots, Via};
 use super::rail::RESERVED_CQ_SLOTS;
 use super::settings::sizes::RESERVED_SQ_SLOTS;
 use super::stripes::Cutter;
@@ -78,6 +78,8 @@ pub(super) struct Piece<'a, 'c, S = u64> {
     pub(super) kind: OpKind,
     pub(super) place: S,
     pub(super) counter: &'c Arc<OpCounter>,
+    /// What the request is posted with.
+    pub(super) list: Option<&'c PostList<'a>>,
 }
 
 #[derive(Clone, Copy)]
@@ -151,7 +153,7 @@ impl<'a> OneSided<'a> {
     pub(super) fn post<S: Spot>(
         self,
         piece: Piece<'a, '_, S>,
-        (slots, operation): (&Slots<'_>, Operation),
+        (slots, operation): (&Slots<'a>, Operation),
         data: Data<'_>,
         (local, buffer): (bool, Option<u32>),
         end: End<'_>,
@@ -165,7 +167,12 @@ impl<'a> OneSided<'a> {
             has_end: true,
         };
         piece.counter.begin(local);
-        let sent = self.0.post(slots, operation, data, &op, end);
+        let sent = match (piece.list, data) {
+            (Some(list), Data::Gather(&[part])) => {
+                list.hold(self.0, (slots, operation, part), &op, end)
+            }
+            _ => self.0.post(slots, operation, data, &op, end),
+        };
         if !matches!(sent, Ok(Sent::Yes)) {
             piece.counter.end(local);
             self.0.buffers.reclaim_send(buffer);
@@ -320,10 +327,10 @@ impl<'a> OneSided<'a> {
 
     pub(super) fn put(
         self,
-        to: Rank,
-        place: u64,
+        (to, place): (Rank, u64),
         source: &mut RawSource<'_>,
         counter: &Arc<OpCounter>,
+        list: Option<&PostList<'a>>,
     ) -> Result<Sent, Error> {
         let (start, len) = (place.saturating_add(source.done), source.bytes.len() as u64);
         self.0.segments.check(to, start, len)?;
@@ -332,10 +339,10 @@ impl<'a> OneSided<'a> {
         while !source.bytes.is_empty() {
             let place = place + source.done;
             let attempt = |via| {
-                let piece = Piece { via, kind: OpKind::Put, place, counter };
+                let piece = Piece { via, kind: OpKind::Put, place, counter, list };
                 self.put_piece(piece, source.bytes, copy)
             };
-            let len = on_some_connection(peer, attempt)?;
+            let len = on_a_connection(peer, first_for(peer, list), attempt)?;
             if len == 0 {
                 return Ok(Sent::Full);
             }
@@ -347,10 +354,10 @@ impl<'a> OneSided<'a> {
 
     pub(super) fn get(
         self,
-        from: Rank,
-        place: u64,
+        (from, place): (Rank, u64),
         into: &mut RawTarget,
         counter: &Arc<OpCounter>,
+        list: Option<&PostList<'a>>,
     ) -> Result<Sent, Error> {
         let start = place.saturating_add(into.done);
         self.0.segments.check(from, start, into.left as u64)?;
@@ -358,10 +365,10 @@ impl<'a> OneSided<'a> {
         while into.left > 0 {
             let place = place + into.done;
             let attempt = |via| {
-                let piece = Piece { via, kind: OpKind::Get, place, counter };
+                let piece = Piece { via, kind: OpKind::Get, place, counter, list };
                 self.get_piece(piece, into)
             };
-            if on_some_connection(peer, attempt)? == 0 {
+            if on_a_connection(peer, first_for(peer, list), attempt)? == 0 {
                 return Ok(Sent::Full);
             }
         }
@@ -372,9 +379,21 @@ impl<'a> OneSided<'a> {
 /// Tries connections in turn until one takes a piece.
 pub(super) fn on_some_connection<'a>(
     peer: &'a Peer,
+    attempt: impl FnMut(Via<'a>) -> Result<usize, Error>,
+) -> Result<usize, Error> {
+    on_a_connection(peer, peer.next_connection(), attempt)
+}
+
+/// That of a list that has requests, or the next one.
+fn first_for(peer: &Peer, list: Option<&PostList<'_>>) -> usize {
+    list.and_then(PostList::connection).unwrap_or_else(|| peer.next_connection())
+}
+
+fn on_a_connection<'a>(
+    peer: &'a Peer,
+    first: usize,
     mut attempt: impl FnMut(Via<'a>) -> Result<usize, Error>,
 ) -> Result<usize, Error> {
-    let first = peer.next_connection();
     for step in 0..peer.connections.len() {
         let index = (first + step) % peer.connections.len();
         let len = attempt(Via { peer, index, connection: &peer.connections[index] })?;

@@ -516,7 +516,7 @@ impl NetTransport {
         source: &mut RawSource<'_>,
         counter: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        let put = self.enter(|context| OneSided(context).put(to, offset, source, counter));
+        let put = self.enter(|context| OneSided(context).put((to, offset), source, counter, None));
         put.unwrap_or(Ok(Sent::Full))
     }
 
@@ -562,7 +562,7 @@ impl NetTransport {
         into: &mut RawTarget,
         counter: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        let get = self.enter(|context| OneSided(context).get(from, offset, into, counter));
+        let get = self.enter(|context| OneSided(context).get((from, offset), into, counter, None));
         get.unwrap_or(Ok(Sent::Full))
     }
 }

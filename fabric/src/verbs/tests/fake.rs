@@ -352,6 +352,50 @@ fn the_inline_limit_is_found_once_for_a_kind() {
 }
 
 #[test]
+fn a_list_of_requests_is_one_call() {
+    let Some(fake) = Fake::new("together") else { return };
+    let device = fake.device();
+    let cq = device.completion_queue(64, None).expect("queue");
+    let pair = device.queue_pair(&spec(QpType::Rc, &cq)).expect("pair");
+    let part = [Sge { addr: 4096, len: 10, lkey: 1 }];
+    let request = |id: u64| {
+        let operation = Operation::Write { remote: 64, rkey: 1 };
+        SendWr { id, operation, data: Data::Gather(&part), signaled: true, to: None }
+    };
+    let ten: Vec<_> = (0..10).map(request).collect();
+    assert_eq!(pair.post_sends(&ten), 0, "in RESET");
+    pair.to_init(1, 0, 0, Access::ALL).expect("INIT");
+    pair.to_rtr(Some(&peer(1)), &Retry::default()).expect("RTR");
+    pair.to_rts(0, 1, &Retry::default()).expect("RTS");
+    let calls = |sends: &[SendWr<'_>]| {
+        let before = fake.get("send_posts");
+        let posted = pair.post_sends(sends);
+        (posted, fake.get("send_posts") - before)
+    };
+    let ended = |count: usize| wait(&*cq, count).iter().map(|ended| ended.id).collect::<Vec<_>>();
+    assert_eq!(calls(&[]), (0, 0));
+    assert_eq!(calls(&ten), (10, 1));
+    assert_eq!(ended(10), (0..10).collect::<Vec<_>>());
+    let many: Vec<_> = (0..35).map(request).collect();
+    assert_eq!(calls(&many), (35, 3));
+    assert_eq!(ended(35), (0..35).collect::<Vec<_>>());
+    // What the device has no room for, and what is behind it, is not posted.
+    fake.set("list_room", 3);
+    assert_eq!(calls(&many), (3, 1));
+    fake.set("list_room", 0);
+    assert_eq!(ended(3), [0, 1, 2]);
+    // One that is wrong, and others than parts of registered memory, go one by one.
+    let mut mixed = ten.clone();
+    mixed[3].data = Data::Inline(&[b"inline"]);
+    assert_eq!(calls(&mixed), (10, 10));
+    mixed[7].operation = Operation::FetchAdd { remote: 4, rkey: 1, add: 1 };
+    assert_eq!(calls(&mixed).0, 7);
+    assert_eq!(ended(17).len(), 17);
+    drop((pair, cq, device));
+    fake.is_clean();
+}
+
+#[test]
 fn requests_reach_the_device_as_they_were_meant() {
     let Some(fake) = Fake::new("requests") else { return };
     let device = fake.device();

@@ -521,7 +521,7 @@ impl<'a> Sender<'a> {
         let mut done = 0;
         while done < payload.len() {
             let (bytes, place) = (&payload[done..], dest + done as u64);
-            let piece = Piece { via, kind: OpKind::LongPayload, place, counter };
+            let piece = Piece { via, kind: OpKind::LongPayload, place, counter, list: None };
             let posted = OneSided(self.0).put_piece(piece, bytes, copy)?;
             done += posted;
             if posted == 0 && !self.0.await_unless_stalled(&mut stall)? {

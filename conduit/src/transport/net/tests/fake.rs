@@ -1,4 +1,5 @@
-//! The fake libibverbs of the testkit, which moves data inside this process.
+//! The fake libibverbs of the testkit, which moves data inside this process. Of a list of requests it
+//! takes two, and has no room for the others at that moment.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +20,11 @@ fn build() -> Option<Arc<dyn Fabric>> {
     }
     let file = std::env::temp_dir().join(format!("gasnet-fake-verbs-{}.so", std::process::id()));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/fake-verbs/build");
-    let built = Command::new(script).arg(&file).arg("-DFAKE_MOVES").status().expect("a C compiler");
+    let built = Command::new(script)
+        .arg(&file)
+        .args(["-DFAKE_MOVES", "-DFAKE_LIST=2"])
+        .status()
+        .expect("a C compiler");
     assert!(built.success(), "the fake library cannot be built");
     let fabric = fabric::verbs::open(Some(&file)).expect("the library that was just built");
     std::fs::remove_file(&file).expect("it was there");

@@ -269,6 +269,56 @@ fn several_parts_are_one_request() {
     parts(&Kind { fake: true, ..SMALL });
 }
 
+/// Rows of both kinds of memory, short and long, each with its own place at the peer.
+fn rows(kind: &Kind) {
+    run(2, SEGMENT, kind, |member| {
+        let peer = Rank(1 - member.rank);
+        for (round, len) in [1, 60, 3000, 20_000].into_iter().enumerate() {
+            let (count, apart) = (40, len + 17);
+            let bytes = pattern(round + member.rank as usize, count * len);
+            for memory in [lasting(1 << 20), member.memory.within(OWN, 1 << 20)] {
+                let at = |row: usize| (count - 1 - row) * apart;
+                let places = || (0..count).map(|row| (REMOTE + 3 + row * (len + 5)) as u64);
+                for (row, part) in bytes.chunks_exact(len).enumerate() {
+                    assert!(memory.write(at(row) as u64, part));
+                }
+                let source = |row: usize| RawSource::new(memory.part(at(row), len));
+                let mut sources: Vec<_> = places().zip((0..count).map(source)).collect();
+                let counter = counter_for(len);
+                let by = (member.net, &member.met);
+                finish(by, &counter, || {
+                    member.net.put_rows(peer, &mut sources, &counter).expect("put")
+                });
+                let target = |row: usize| memory.target(at(row), len);
+                for row in 0..count {
+                    assert!(memory.write(at(row) as u64, &vec![0; len]));
+                }
+                let mut targets: Vec<_> = places().zip((0..count).map(target)).collect();
+                let counter = counter_for(len);
+                finish(by, &counter, || {
+                    member.net.get_rows(peer, &mut targets, &counter).expect("get")
+                });
+                for (row, part) in bytes.chunks_exact(len).enumerate() {
+                    assert!(memory.read(at(row), len) == part, "row {row} of {len}");
+                }
+                let mut outside = [(SEGMENT as u64, RawSource::new(&[1]))];
+                let refused = member.net.put_rows(peer, &mut outside, &counter);
+                assert!(refused.expect_err("outside").to_string().contains("outside the segment"));
+            }
+        }
+        member.meet(&|_| {});
+    });
+}
+
+#[test]
+fn rows_are_posted_together() {
+    rows(&PLAIN);
+    rows(&Kind { sizes: Sizes { ops_per_connection: 1, ..TINY }, ..SMALL });
+    rows(&Kind { rails: 2, connections: 2, stripe: 5000, ..PLAIN });
+    rows(&Kind { fenced: true, ..PLAIN });
+    rows(&Kind { fake: true, ..SMALL });
+}
+
 #[test]
 fn memory_that_was_bound_and_published_is_reached() {
     bound_memory(&PLAIN);
