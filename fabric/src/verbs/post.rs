@@ -140,8 +140,8 @@ fn post_list(qp: &VerbsQp, list: &[SendWr<'_>]) -> usize {
         requests[at - 1].next = next;
     }
     let mut bad = ptr::null_mut();
-    // SAFETY: a living queue pair, and as many requests as the list has, at least one, of one written entry each, the last of which names no next; the caller holds the regions
-    // of their keys.
+    // SAFETY: a living queue pair, and as many requests as the list has, at least one, of one written
+    // entry each, of which the last names no next; the caller holds the regions of their keys.
     let result = unsafe { (qp.post_send)(qp.qp.as_ptr(), requests.as_mut_ptr(), &raw mut bad) };
     let posted = match result {
         0 => list.len(),

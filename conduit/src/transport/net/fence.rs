@@ -129,7 +129,7 @@ impl<'a> OneSided<'a> {
                 let operation = Operation::FetchAdd { remote, rkey, add: 0 };
                 let sink = [own.own(SINK, 8)];
                 let data = Data::Gather(&sink);
-                match self.0.post(&slots, operation, data, &op, end) {
+                match self.post_with(piece.list, (&slots, operation, data), &op, end) {
                     Ok(Sent::Yes) => {
                         trace::count(Counter::PostedSplit, 0);
                         return Ok(());
@@ -141,6 +141,8 @@ impl<'a> OneSided<'a> {
                     }
                 }
             }
+            // The put that it follows may be held.
+            piece.list.map_or(Ok(()), |list| list.post(self.0))?;
             if !self.0.await_sends()? {
                 // The network is closing: nobody waits for the put.
                 return Ok(());

@@ -100,16 +100,6 @@ impl<'a> Slots<'a> {
         Some(Self { rail, send_qp, signaled })
     }
 
-    /// Whether the request reports its success.
-    pub(super) const fn is_signaled(&self) -> bool {
-        self.signaled
-    }
-
-    /// Whether they are of a queue pair.
-    pub(super) fn is_of(&self, send_qp: &SendQp) -> bool {
-        std::ptr::eq(self.send_qp, send_qp)
-    }
-
     #[inline]
     pub(super) fn give_back(&self) {
         self.send_qp.slots.give(1);
@@ -132,7 +122,7 @@ impl<'a> Slots<'a> {
 
     /// The request was not posted.
     #[cold]
-    pub(super) fn not_used(&self, signal: Signal) {
+    fn not_used(&self, signal: Signal) {
         if let Signal::End { before } = signal {
             self.send_qp.unsignaled.put_back(before);
         }
@@ -141,7 +131,7 @@ impl<'a> Slots<'a> {
 
     /// The request was posted.
     #[inline(always)]
-    pub(super) fn posted(&self) {
+    fn posted(&self) {
         if !self.signaled {
             self.send_qp.unsignaled.posted();
         }
@@ -230,7 +220,7 @@ impl NetContext {
     // Not by a reference to all of the operation, which would have to be in memory for it.
     #[cold]
     #[inline(never)]
-    pub(super) fn not_posted(
+    fn not_posted(
         &self,
         slots: &Slots<'_>,
         (kind, peer): (OpKind, Rank),
@@ -274,7 +264,7 @@ struct Held<'a> {
 impl Held<'_> {
     fn request(&self) -> SendWr<'_> {
         let (operation, data) = (self.operation, Data::Gather(slice::from_ref(&self.part)));
-        SendWr { id: self.id, operation, data, signaled: self.slots.is_signaled(), to: None }
+        SendWr { id: self.id, operation, data, signaled: self.slots.signaled, to: None }
     }
 }
 
@@ -316,7 +306,8 @@ impl<'a> PostList<'a> {
     /// Whether there is room for one more, of the queue pair that the others are for.
     fn takes(&self, slots: &Slots<'_>) -> bool {
         let held = self.0.borrow();
-        let same = held.first().is_none_or(|first| first.slots.is_of(slots.send_qp));
+        let same =
+            held.first().is_none_or(|first| std::ptr::eq(first.slots.send_qp, slots.send_qp));
         same && held.len() < MOST_TOGETHER
     }
 

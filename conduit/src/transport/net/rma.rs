@@ -167,17 +167,28 @@ impl<'a> OneSided<'a> {
             has_end: true,
         };
         piece.counter.begin(local);
-        let sent = match (piece.list, data) {
-            (Some(list), Data::Gather(&[part])) => {
-                list.hold(self.0, (slots, operation, part), &op, end)
-            }
-            _ => self.0.post(slots, operation, data, &op, end),
-        };
+        let sent = self.post_with(piece.list, (slots, operation, data), &op, end);
         if !matches!(sent, Ok(Sent::Yes)) {
             piece.counter.end(local);
             self.0.buffers.reclaim_send(buffer);
         }
         Ok(sent? == Sent::Yes)
+    }
+
+    /// As [`NetContext::post`]; with a list, what can be held there is posted with it.
+    pub(super) fn post_with(
+        self,
+        list: Option<&PostList<'a>>,
+        (slots, operation, data): (&Slots<'a>, Operation, Data<'_>),
+        op: &PendingOp,
+        end: End<'_>,
+    ) -> Result<Sent, Error> {
+        match (list, data) {
+            (Some(list), Data::Gather(&[part])) => {
+                list.hold(self.0, (slots, operation, part), op, end)
+            }
+            _ => self.0.post(slots, operation, data, op, end),
+        }
     }
 
     /// Bytes of the next piece of so many that the device takes from, or puts, where they are.

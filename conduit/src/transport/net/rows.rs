@@ -15,14 +15,12 @@ use crate::transport::op_counter::OpCounter;
 fn each<'a, T>(
     one_sided: OneSided<'a>,
     rows: &mut [(u64, T)],
-    mut start: impl FnMut(u64, &mut T, Option<&PostList<'a>>) -> Result<Sent, Error>,
+    mut start: impl FnMut(u64, &mut T, &PostList<'a>) -> Result<Sent, Error>,
 ) -> Result<Sent, Error> {
     let list = PostList::default();
-    // A fence follows its put at once.
-    let shared = one_sided.0.fences.is_none().then_some(&list);
     let mut all = || {
         for (place, row) in &mut *rows {
-            if start(*place, row, shared)? == Sent::Full {
+            if start(*place, row, &list)? == Sent::Full {
                 return Ok(Sent::Full);
             }
         }
@@ -44,7 +42,9 @@ impl NetTransport {
     ) -> Result<Sent, Error> {
         let put = self.enter(|context| {
             let one_sided = OneSided(context);
-            each(one_sided, rows, |place, row, list| one_sided.put((to, place), row, counter, list))
+            each(one_sided, rows, |place, row, list| {
+                one_sided.put((to, place), row, counter, Some(list))
+            })
         });
         put.unwrap_or(Ok(Sent::Full))
     }
@@ -59,7 +59,7 @@ impl NetTransport {
         let get = self.enter(|context| {
             let one_sided = OneSided(context);
             each(one_sided, rows, |place, row, list| {
-                one_sided.get((from, place), row, counter, list)
+                one_sided.get((from, place), row, counter, Some(list))
             })
         });
         get.unwrap_or(Ok(Sent::Full))

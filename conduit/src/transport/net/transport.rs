@@ -27,6 +27,7 @@ use super::memory::pool::{Inbox, RemoteInbox};
 use super::peer::Peer;
 use super::peer_addresses::{OwnAddress, PeerAddresses};
 use super::plan::NetPlan;
+use super::post::PostList;
 use super::rail::Rail;
 use super::rma::OneSided;
 use super::segments::{Remote, Segments};
@@ -516,7 +517,17 @@ impl NetTransport {
         source: &mut RawSource<'_>,
         counter: &Arc<OpCounter>,
     ) -> Result<Sent, Error> {
-        let put = self.enter(|context| OneSided(context).put((to, offset), source, counter, None));
+        let put = self.enter(|context| {
+            let one_sided = OneSided(context);
+            if context.fences.is_none() {
+                return one_sided.put((to, offset), source, counter, None);
+            }
+            // A fence goes with each piece.
+            let list = PostList::default();
+            let sent = one_sided.put((to, offset), source, counter, Some(&list));
+            list.post(context)?;
+            sent
+        });
         put.unwrap_or(Ok(Sent::Full))
     }
 
