@@ -133,6 +133,20 @@ const CASES: &[Case] = &[
         ..APART
     },
     Case {
+        name: "the same, fenced, not in their requests",
+        line: &["counted", "sizes"],
+        set: &[("GASNET_USE_FENCED_PUTS", "1"), NO_INLINE],
+        moves: &[("POST_SR_LIST", Sum(27)), ("POST_SR_SPLIT", Sum(0))],
+        ..APART
+    },
+    Case {
+        name: "rows of vector transfers",
+        line: &["counted", "rows"],
+        set: &[NO_INLINE],
+        moves: &[("POST_SR_LIST", Sum(4))],
+        ..APART
+    },
+    Case {
         name: "transfers through buffers and without",
         line: &["counted", "sizes"],
         set: &[NO_INLINE],

@@ -122,6 +122,7 @@ impl<'a> OneSided<'a> {
             buffer: None,
             has_end: true,
         };
+        let is_alone = piece.list.is_none_or(|list| list.connection().is_none());
         let mut slots = Some(slots);
         loop {
             if let Some(slots) = slots.take() {
@@ -131,7 +132,9 @@ impl<'a> OneSided<'a> {
                 let data = Data::Gather(&sink);
                 match self.post_with(piece.list, (&slots, operation, data), &op, end) {
                     Ok(Sent::Yes) => {
-                        trace::count(Counter::PostedSplit, 0);
+                        if is_alone {
+                            trace::count(Counter::PostedSplit, 0);
+                        }
                         return Ok(());
                     }
                     Ok(Sent::Full) => {}

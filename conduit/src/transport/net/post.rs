@@ -18,7 +18,7 @@ use super::peer::{Connection, Peer, SendQp};
 use super::pending_ops::{End, OpKind, PendingOp};
 use super::rail::Rail;
 use super::signal::Signal;
-use crate::trace::{self, Cause};
+use crate::trace::{self, Cause, Counter};
 
 /// What became of an attempt.
 // As wide as an error in a box, so that a result of either comes in registers.
@@ -316,6 +316,9 @@ impl<'a> PostList<'a> {
     pub(super) fn post(&self, context: &NetContext) -> Result<(), Error> {
         let held = self.0.take();
         let Some(first) = held.first() else { return Ok(()) };
+        if held.len() > 1 {
+            trace::count(Counter::PostedList, held.len());
+        }
         let requests: Vec<SendWr<'_>> = held.iter().map(Held::request).collect();
         let posted = first.slots.send_qp.post_list(&requests).min(held.len());
         let (posted, rest) = held.split_at(posted);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gasnet_ibv::{
     AtomicOp, AtomicOps, BarrierFlags, Client, Entry, Error, Flags, HandlerIndex, LocalCompletion,
-    Operations, Par, Rank, Role,
+    Operations, Par, Rank, Role, Strided, Strides,
 };
 
 /// Messages of a rank that works.
@@ -139,6 +139,20 @@ impl Worker {
         self.meet()
     }
 
+    /// Puts and gets of as many rows as go together, each too long to be packed.
+    fn rows(&self) -> Result<()> {
+        if self.is(0) {
+            let side = Strides { first: 0, strides: &[6000] };
+            let rows = Strided { element: 5000, counts: &[16], local: side, remote: side };
+            let mut memory = vec![1; 16 * 6000];
+            for _ in 0..2 {
+                self.client.put_strided(Rank(1), &memory, &rows)?;
+                self.client.get_strided(Rank(1), &mut memory, &rows)?;
+            }
+        }
+        self.meet()
+    }
+
     /// So many messages to ranks that do not look.
     fn flood(&self, count: u32) -> Result<()> {
         if self.is(0) {
@@ -260,6 +274,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     match way.as_str() {
         "all" => rank.all()?,
         "sizes" => rank.sizes()?,
+        "rows" => rank.rows()?,
         "flood" => rank.flood(number)?,
         "puts" => rank.puts(number as usize)?,
         "mixed" => rank.mixed()?,
