@@ -15,7 +15,8 @@ pub(crate) fn run(bytes: &[u8]) {
     assert!(decoded.payload <= header::MAX_HEADER);
     assert_eq!((header::source_of(imm), header::handler_of(imm)), (head.source, head.handler));
     assert_eq!(header::is_reply(imm), head.reply);
-    let again = header::encode(&head, decoded.args());
+    let mut again = header::Encoded::EMPTY;
+    header::encode_into(&mut again, &head, decoded.args());
     // A hidden word without credits is not written again, and padding may hold anything.
     let again = header::decode(again.imm, &[again.bytes(), &message[decoded.payload..]].concat());
     let again = again.expect("what was written is read");
