@@ -112,8 +112,8 @@ pub(super) fn receive(id: u64, sge: &mut ffi::Sge) -> ffi::RecvWr {
     ffi::RecvWr { wr_id: id, next: ptr::null_mut(), sg_list: ptr::from_mut(sge), num_sge }
 }
 
-/// Receive requests that a driver is given together.
-const TOGETHER: usize = 16;
+/// Requests that a driver is given together.
+pub(super) const TOGETHER: usize = 16;
 
 /// Posts receive requests in lists; `post` gives a list to the driver, and says with which it ends
 /// before all are posted. Returns how many were.
@@ -139,11 +139,15 @@ pub(super) fn post_lists(
             posted += list.len();
             continue;
         }
-        // Who says nothing has posted none.
-        let taken = requests.iter().position(|request| ptr::eq(request, bad)).unwrap_or(0);
-        return posted + taken.min(list.len());
+        return posted + taken_before(bad, &requests, list.len());
     }
     posted
+}
+
+/// How many of the first `count` requests of a list were posted, where a driver ended with `bad`. Who
+/// says nothing has posted none.
+pub(super) fn taken_before<T>(bad: *const T, requests: &[T], count: usize) -> usize {
+    requests.iter().position(|request| ptr::eq(request, bad)).unwrap_or(0).min(count)
 }
 
 #[inline]

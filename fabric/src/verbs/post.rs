@@ -8,7 +8,7 @@ use std::ptr;
 use crate::{Data, Operation, PostError, QpState, QpType, RecvWr, SendWr, Sge};
 
 use super::address_handle::VerbsAh;
-use super::convert::{outcome, post_lists, receive, sge};
+use super::convert::{TOGETHER, outcome, post_lists, receive, sge, taken_before};
 use super::domain::MAX_SGE;
 use super::ffi;
 use super::qp::VerbsQp;
@@ -103,9 +103,6 @@ pub(super) fn post_send(
     submit(qp, send, queue, (&raw mut part, 1), flags)
 }
 
-/// Requests that a driver is given together.
-const TOGETHER: usize = 16;
-
 /// As [`post_send`], of several in their order. Returns how many were posted.
 pub(super) fn post_sends(qp: &VerbsQp, sends: &[SendWr<'_>]) -> usize {
     let mut posted = 0;
@@ -145,8 +142,7 @@ fn post_list(qp: &VerbsQp, list: &[SendWr<'_>]) -> usize {
     let result = unsafe { (qp.post_send)(qp.qp.as_ptr(), requests.as_mut_ptr(), &raw mut bad) };
     let posted = match result {
         0 => list.len(),
-        // Who says nothing has posted none.
-        _ => requests.iter().position(|request| ptr::eq(request, bad)).unwrap_or(0).min(list.len()),
+        _ => taken_before(bad, &requests, list.len()),
     };
     let _ = has_taken(qp, posted > 0);
     posted

@@ -273,6 +273,17 @@ impl Held<'_> {
 pub(super) struct PostList<'a>(RefCell<Vec<Held<'a>>>);
 
 impl<'a> PostList<'a> {
+    /// Does something with a list, then posts what it holds, whatever came of it.
+    pub(super) fn with(
+        context: &NetContext,
+        work: impl FnOnce(&Self) -> Result<Sent, Error>,
+    ) -> Result<Sent, Error> {
+        let list = Self::default();
+        let sent = work(&list);
+        list.post(context)?;
+        sent
+    }
+
     /// As [`NetContext::post`], of a request of one part of registered memory, which is posted with
     /// others.
     pub(super) fn hold(

@@ -17,18 +17,14 @@ fn each<'a, T>(
     rows: &mut [(u64, T)],
     mut start: impl FnMut(u64, &mut T, &PostList<'a>) -> Result<Sent, Error>,
 ) -> Result<Sent, Error> {
-    let list = PostList::default();
-    let mut all = || {
-        for (place, row) in &mut *rows {
-            if start(*place, row, &list)? == Sent::Full {
+    PostList::with(one_sided.0, |list| {
+        for (place, row) in rows {
+            if start(*place, row, list)? == Sent::Full {
                 return Ok(Sent::Full);
             }
         }
         Ok(Sent::Yes)
-    };
-    let sent = all();
-    list.post(one_sided.0)?;
-    sent
+    })
 }
 
 impl NetTransport {

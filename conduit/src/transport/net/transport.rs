@@ -523,10 +523,7 @@ impl NetTransport {
                 return one_sided.put((to, offset), source, counter, None);
             }
             // A fence goes with each piece.
-            let list = PostList::default();
-            let sent = one_sided.put((to, offset), source, counter, Some(&list));
-            list.post(context)?;
-            sent
+            PostList::with(context, |list| one_sided.put((to, offset), source, counter, Some(list)))
         });
         put.unwrap_or(Ok(Sent::Full))
     }
