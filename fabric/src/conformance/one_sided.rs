@@ -94,7 +94,7 @@ pub(super) fn lists(side: &mut Side<'_>) -> Done {
     const COUNT: usize = 40;
     const APART: usize = 1500;
     let rig = Rig::open(side)?;
-    let end = rig.connected(side, &Plan { sends: 64, ..Plan::default() })?;
+    let end = rig.connected(side, &Plan { sends: 64, gather: 2, ..Plan::default() })?;
     let (local, own) = (rig.buffer(COUNT * APART)?, rig.buffer(COUNT * APART)?);
     let (remote, rkey) = target(side, &own)?;
     let role = u64::from(side.role);
@@ -103,7 +103,13 @@ pub(super) fn lists(side: &mut Side<'_>) -> Done {
         into.fill(0);
         from.put(0, &pattern(round + role, COUNT * APART));
         side.sync()?;
-        let parts: Vec<_> = (0..COUNT).map(|n| [local.sge(n * APART, APART - n)]).collect();
+        // One part, or two.
+        let parts: Vec<_> = (0..COUNT)
+            .map(|n| {
+                let (at, first, len) = (n * APART, (n % 3) * 100, APART - n);
+                [local.sge(at, first), local.sge(at + first, len - first)]
+            })
+            .collect();
         let mut sends = Vec::new();
         for (part, id) in parts.iter().zip(0_u64..) {
             let remote = remote + id * APART as u64;
@@ -114,7 +120,7 @@ pub(super) fn lists(side: &mut Side<'_>) -> Done {
             sends.push(SendWr {
                 id,
                 operation,
-                data: Data::Gather(part),
+                data: Data::Gather(&part[usize::from(id % 3 == 0)..]),
                 signaled: true,
                 to: None,
             });

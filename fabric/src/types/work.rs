@@ -102,6 +102,14 @@ pub enum Data<'a> {
 }
 
 impl Data<'_> {
+    /// How many fragments, or slices of bytes.
+    pub(crate) const fn parts(&self) -> usize {
+        match self {
+            Self::Gather(list) => list.len(),
+            Self::Inline(list) => list.len(),
+        }
+    }
+
     /// Bytes together.
     #[inline]
     pub(crate) fn total(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::ptr;
 
 use crate::{Data, Operation, PostError, QpState, QpType, RecvWr, SendWr, Sge};
@@ -103,10 +103,13 @@ pub(super) fn post_send(
     submit(qp, send, queue, (&raw mut part, 1), flags)
 }
 
+/// Parts of registered memory that the requests of a list have at most.
+const TOGETHER_PARTS: usize = 2 * TOGETHER;
+
 /// As [`post_send`], of several in their order. Returns how many were posted.
 pub(super) fn post_sends(qp: &VerbsQp, sends: &[SendWr<'_>]) -> usize {
     let mut posted = 0;
-    for list in sends.chunks(TOGETHER) {
+    while let Some(list) = sends.get(posted..).and_then(first_list) {
         let now = post_list(qp, list);
         posted += now;
         if now < list.len() {
@@ -116,18 +119,35 @@ pub(super) fn post_sends(qp: &VerbsQp, sends: &[SendWr<'_>]) -> usize {
     posted
 }
 
-/// As [`post_sends`], of at most [`TOGETHER`]. A list of anything but parts of registered memory, one
-/// each, is posted one by one.
+/// The first requests, as many as go together; `None`: there are none.
+fn first_list<'a, 'd>(sends: &'a [SendWr<'d>]) -> Option<&'a [SendWr<'d>]> {
+    let mut parts = 0;
+    let together = sends.iter().take(TOGETHER).take_while(|send| {
+        parts += send.data.parts();
+        parts <= TOGETHER_PARTS
+    });
+    // One that has more parts goes by itself.
+    sends.get(..together.count().max(1))
+}
+
+/// As [`post_sends`], of a [`first_list`]. A list that has not only registered memory is posted one
+/// by one.
 fn post_list(qp: &VerbsQp, list: &[SendWr<'_>]) -> usize {
-    let mut parts = [sge(&Sge::default()); TOGETHER];
+    let mut parts = [sge(&Sge::default()); TOGETHER_PARTS];
     let Some(first) = list.first() else { return 0 };
     let mut requests = [request(first, (ptr::null_mut(), 0), 0); TOGETHER];
-    let places = parts.iter_mut().zip(&mut requests);
-    let made = list.iter().zip(places).all(|(send, (part, wr))| {
-        let Data::Gather([from]) = send.data else { return false };
-        *part = sge(from);
-        *wr = request(send, (part, 1), 0);
-        set_target(wr, qp, send, None).is_ok() && set_operation(wr, qp, &send.operation).is_ok()
+    let mut free = parts.as_mut_slice();
+    let made = list.iter().zip(&mut requests).all(|(send, wr)| {
+        let Data::Gather(from) = send.data else { return false };
+        let Some((own, rest)) = mem::take(&mut free).split_at_mut_checked(from.len()) else {
+            return false;
+        };
+        free = rest;
+        own.iter_mut().zip(from).for_each(|(to, from)| *to = sge(from));
+        *wr = request(send, (own.as_mut_ptr(), own.len()), 0);
+        own.len() <= qp.send_sge as usize
+            && set_target(wr, qp, send, None).is_ok()
+            && set_operation(wr, qp, &send.operation).is_ok()
     });
     if !made || !qp.is_in(QpState::Rts) {
         return list.iter().take_while(|send| post_send(qp, send, None).is_ok()).count();
@@ -137,8 +157,8 @@ fn post_list(qp: &VerbsQp, list: &[SendWr<'_>]) -> usize {
         requests[at - 1].next = next;
     }
     let mut bad = ptr::null_mut();
-    // SAFETY: a living queue pair, and as many requests as the list has, at least one, of one written
-    // entry each, of which the last names no next; the caller holds the regions of their keys.
+    // SAFETY: a living queue pair, and as many requests as the list has, at least one, of written
+    // entries, of which the last names no next; the caller holds the regions of their keys.
     let result = unsafe { (qp.post_send)(qp.qp.as_ptr(), requests.as_mut_ptr(), &raw mut bad) };
     let posted = match result {
         0 => list.len(),

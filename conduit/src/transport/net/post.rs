@@ -7,7 +7,7 @@
 //! network nobody else would post them.
 
 use std::cell::RefCell;
-use std::slice;
+use std::ops::Range;
 
 use bootstrap::Rank;
 use fabric::{Data, Operation, PostError, SendWr, Sge};
@@ -252,25 +252,33 @@ impl NetContext {
 pub(crate) const MOST_TOGETHER: usize = 16;
 
 /// A request whose slots are taken.
-#[derive(Clone, Copy)]
 struct Held<'a> {
     id: u64,
     slots: Slots<'a>,
     operation: Operation,
-    part: Sge,
+    /// Those of the list's parts that are its own.
+    parts: Range<usize>,
     op: PendingOp,
 }
 
 impl Held<'_> {
-    fn request(&self) -> SendWr<'_> {
-        let (operation, data) = (self.operation, Data::Gather(slice::from_ref(&self.part)));
+    fn request<'p>(&self, parts: &'p [Sge]) -> SendWr<'p> {
+        let data = Data::Gather(parts.get(self.parts.clone()).unwrap_or_default());
+        let operation = self.operation;
         SendWr { id: self.id, operation, data, signaled: self.slots.signaled, to: None }
     }
 }
 
-/// Requests of one queue pair.
+/// Requests of one queue pair, and the registered memory of them all.
 #[derive(Default)]
-pub(super) struct PostList<'a>(RefCell<Vec<Held<'a>>>);
+struct Requests<'a> {
+    held: Vec<Held<'a>>,
+    parts: Vec<Sge>,
+}
+
+/// Requests that are posted together.
+#[derive(Default)]
+pub(super) struct PostList<'a>(RefCell<Requests<'a>>);
 
 impl<'a> PostList<'a> {
     /// Does something with a list, then posts what it holds, whatever came of it.
@@ -284,12 +292,11 @@ impl<'a> PostList<'a> {
         sent
     }
 
-    /// As [`NetContext::post`], of a request of one part of registered memory, which is posted with
-    /// others.
+    /// As [`NetContext::post`], of a request of registered memory, which is posted with others.
     pub(super) fn hold(
         &self,
         context: &NetContext,
-        (slots, operation, part): (&Slots<'a>, Operation, Sge),
+        (slots, operation, own): (&Slots<'a>, Operation, &[Sge]),
         op: &PendingOp,
         end: End<'_>,
     ) -> Result<Sent, Error> {
@@ -304,19 +311,23 @@ impl<'a> PostList<'a> {
             slots.not_used(signal);
             return Ok(Sent::Full);
         };
-        trace::posts(&Data::Gather(&[part]));
-        self.0.borrow_mut().push(Held { id, slots: *slots, operation, part, op: *op });
+        trace::posts(&Data::Gather(own));
+        let mut requests = self.0.borrow_mut();
+        let begin = requests.parts.len();
+        requests.parts.extend_from_slice(own);
+        let parts = begin..requests.parts.len();
+        requests.held.push(Held { id, slots: *slots, operation, parts, op: *op });
         Ok(Sent::Yes)
     }
 
     /// That of the requests, among the connections of their peer; `None`: it has none.
     pub(super) fn connection(&self) -> Option<usize> {
-        self.0.borrow().first().map(|first| first.op.connection)
+        self.0.borrow().held.first().map(|first| first.op.connection)
     }
 
     /// Whether there is room for one more, of the queue pair that the others are for.
     fn takes(&self, slots: &Slots<'_>) -> bool {
-        let held = self.0.borrow();
+        let held = &self.0.borrow().held;
         let same =
             held.first().is_none_or(|first| std::ptr::eq(first.slots.send_qp, slots.send_qp));
         same && held.len() < MOST_TOGETHER
@@ -325,23 +336,24 @@ impl<'a> PostList<'a> {
     /// Posts what is held. Waits for completions of sends if the device has no room although slots
     /// were free.
     pub(super) fn post(&self, context: &NetContext) -> Result<(), Error> {
-        let held = self.0.take();
+        let Requests { held, parts } = self.0.take();
         let Some(first) = held.first() else { return Ok(()) };
         if held.len() > 1 {
             trace::count(Counter::PostedList, held.len());
         }
-        let requests: Vec<SendWr<'_>> = held.iter().map(Held::request).collect();
+        let requests: Vec<SendWr<'_>> = held.iter().map(|one| one.request(&parts)).collect();
         let posted = first.slots.send_qp.post_list(&requests).min(held.len());
         let (posted, rest) = held.split_at(posted);
         posted.iter().for_each(|one| one.slots.posted());
-        rest.iter().try_for_each(|one| post_alone(context, one))
+        rest.iter().try_for_each(|one| post_alone(context, one, &parts))
     }
 }
 
 #[cold]
-fn post_alone(context: &NetContext, held: &Held<'_>) -> Result<(), Error> {
+fn post_alone(context: &NetContext, held: &Held<'_>, parts: &[Sge]) -> Result<(), Error> {
+    let request = held.request(parts);
     loop {
-        match held.slots.send_qp.post(&held.request()) {
+        match held.slots.send_qp.post(&request) {
             Ok(()) => {
                 held.slots.posted();
                 return Ok(());

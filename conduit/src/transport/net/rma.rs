@@ -184,8 +184,8 @@ impl<'a> OneSided<'a> {
         end: End<'_>,
     ) -> Result<Sent, Error> {
         match (list, data) {
-            (Some(list), Data::Gather(&[part])) => {
-                list.hold(self.0, (slots, operation, part), op, end)
+            (Some(list), Data::Gather(parts)) => {
+                list.hold(self.0, (slots, operation, parts), op, end)
             }
             _ => self.0.post(slots, operation, data, op, end),
         }

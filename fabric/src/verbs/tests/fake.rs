@@ -379,6 +379,13 @@ fn a_list_of_requests_is_one_call() {
     let many: Vec<_> = (0..35).map(request).collect();
     assert_eq!(calls(&many), (35, 3));
     assert_eq!(ended(35), (0..35).collect::<Vec<_>>());
+    // Several parts each, and 32 of a list at most.
+    let parts = [part[0]; 4];
+    let gather =
+        |id: u64| SendWr { data: Data::Gather(&parts[..id as usize % 4 + 1]), ..request(id) };
+    let mixed: Vec<_> = (0..20).map(gather).collect();
+    assert_eq!(calls(&mixed), (20, 2));
+    assert_eq!(ended(20), (0..20).collect::<Vec<_>>());
     // What the device has no room for, and what is behind it, is not posted.
     fake.set("list_room", 3);
     assert_eq!(calls(&many), (3, 1));
