@@ -21,6 +21,8 @@ mod segment_mode {
 mod sys {
     #[path = "../../src/sys/atomic.rs"]
     pub(super) mod atomic;
+    #[path = "../../src/sys/tally.rs"]
+    pub(super) mod tally;
 }
 
 #[path = "."]

@@ -23,6 +23,8 @@ mod sys {
         pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
     }
 
+    pub(crate) use crate::tally;
+
     /// A hint to the processor: nothing to model.
     pub(crate) fn ask_to_write<T>(_: *const T) {}
 
@@ -68,6 +70,8 @@ mod credits;
 mod lockfree;
 #[path = "../../src/sys/spin_lock.rs"]
 mod spin_lock;
+#[path = "../../src/sys/tally.rs"]
+mod tally;
 #[path = "../../src/transport/net/memory/uses.rs"]
 mod uses;
 #[path = "../../src/transport/net/flow/volume.rs"]

@@ -8,6 +8,7 @@ use crate::credits::{Account, Carried, Permits};
 use crate::lockfree::{AppendTable, IndexStack, Mailbox};
 use crate::spin_lock::RawLock;
 use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::tally::Sharing;
 use crate::uses::{Ends, OWN, Use, Uses};
 use crate::volume::{Geometry, Owner, Writer};
 
@@ -63,7 +64,7 @@ fn credits_stay_what_they_were() {
 #[test]
 fn credits_are_added_while_others_come_back() {
     check(|| {
-        let account = Arc::new(Account::growing((1, 2), 1));
+        let account = Arc::new(Account::growing((1, 2), 1, Sharing::Threads));
         assert!(account.take());
         let grows = {
             let account = Arc::clone(&account);

@@ -4,6 +4,7 @@ pub(crate) mod atomic;
 pub(crate) mod own_memory;
 mod ran;
 pub(crate) mod spin_lock;
+pub(crate) mod tally;
 
 use nix::sched::CpuSet;
 

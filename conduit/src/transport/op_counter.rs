@@ -1,6 +1,7 @@
 //! Counting the parts of one-sided operations that are in flight.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use crate::sys::atomic::{AtomicU8, AtomicU32, Ordering};
+use crate::sys::tally::Sharing;
 
 /// How much of an operation, or of a group of operations, is still to come. It may be used again
 /// when it is complete.
@@ -18,18 +19,30 @@ pub(crate) struct OpCounter {
 impl OpCounter {
     /// A part is about to be posted; `local` when its local memory stays in use.
     pub(crate) fn begin(&self, local: bool) {
+        self.begin_by(Sharing::Threads, local);
+    }
+
+    /// As [`OpCounter::begin`], where it is known who begins and ends parts.
+    #[inline]
+    pub(crate) fn begin_by(&self, by: Sharing, local: bool) {
         if local {
-            self.local.fetch_add(1, Ordering::Relaxed);
+            by.add(&self.local, 1);
         }
-        self.remote.fetch_add(1, Ordering::Relaxed);
+        by.add(&self.remote, 1);
     }
 
     /// A part that was begun with the same `local` is complete, or was not posted after all.
     pub(crate) fn end(&self, local: bool) {
+        self.end_by(Sharing::Threads, local);
+    }
+
+    /// As [`OpCounter::end`], where it is known who begins and ends parts.
+    #[inline]
+    pub(crate) fn end_by(&self, by: Sharing, local: bool) {
         if local {
-            self.local.fetch_sub(1, Ordering::Release);
+            by.add(&self.local, 1_u32.wrapping_neg());
         }
-        self.remote.fetch_sub(1, Ordering::Release);
+        by.add(&self.remote, 1_u32.wrapping_neg());
     }
 
     /// See [`OpCounter::number`].

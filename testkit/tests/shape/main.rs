@@ -72,7 +72,8 @@ const CONDUIT: &graph::Layers = &[
 /// a PMIx server and credits of late senders, and 2,000 for ends of large jobs told together and
 /// bursts of the software adapter, and 1,000 for messages that are signalled one in some and waits
 /// that see other processes, and 1,000 for the straight way of Shorts, sleeps on streams and figures
-/// of whole programs, and 500 for requests that are posted together.
+/// of whole programs, and 500 for requests that are posted together, and 100 for
+/// counts that one thread changes.
 const PRODUCTION: usize = 66_000
     + 14_000
     + 11_000
@@ -85,7 +86,8 @@ const PRODUCTION: usize = 66_000
     + 2_000
     + 1_000
     + 1_000
-    + 500;
+    + 500
+    + 100;
 
 /// One line of the table.
 struct Line {

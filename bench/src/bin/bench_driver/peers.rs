@@ -16,8 +16,6 @@ use crate::run::{Failure, Result, Samples, run_within, sibling};
 const SCRIPT: &str = include_str!("peers.sh");
 /// Of the whole script, without a boot.
 const LIMIT: Duration = Duration::from_secs(1500);
-/// Rounds on the emulated machine, each of which takes more than a minute.
-const FEW: usize = 5;
 /// The page of the table.
 pub(crate) const PAGE: &str = "docs/bench/PEERS.md";
 
@@ -144,7 +142,7 @@ fn findings(samples: Samples, wire: Wire) -> Result<Findings> {
     }
     let rows = rows(&samples, wire)?;
     let notes = vec![format!(
-        "peers, {}: all by turns on the same two processors, one process on each. Ours and UCX: medians of the trips of a round; \
+        "peers, {}: all by turns, figure by figure, on the same two processors, one process on each. Ours and UCX: medians of the trips of a round; \
          libfabric (fi_pingpong) tells the average alone. UCX: ucp_am_lat, tag_lat, ucp_put_lat, ucp_get, ucp_am_bw and \
          ucp_put_bw over {}; latencies of one way are doubled. Bare means: {}.",
         wire.words().1,
@@ -173,7 +171,7 @@ pub(crate) fn tcp(repetitions: Repetitions) -> Result<Findings> {
 
 /// Over Soft-RoCE, in a virtual machine.
 pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
-    let rounds = repetitions.exits.min(FEW).to_string();
+    let rounds = repetitions.exits.to_string();
     match guest(SCRIPT, &[Wire::Roce.words().0.to_owned(), rounds])? {
         Ok(samples) => findings(samples, Wire::Roce),
         Err(reason) => {

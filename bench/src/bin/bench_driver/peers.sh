@@ -43,6 +43,7 @@ served() {
 ucx() {
     local key=$1 field=$2 factor=$3
     shift 3
+    has ucx_perftest || return 0
     port=$((port + 1))
     served 0.5 ucx_perftest -p $port -f -v "$@" >/tmp/peers.ucx || exit 1
     tail -n 1 /tmp/peers.ucx | awk -F, -v key="ucx_$key" -v field="$field" -v factor="$factor" \
@@ -51,6 +52,7 @@ ucx() {
 
 # libfabric KEY FIELD FACTOR SIZE COUNT: a column of fi_pingpong (6: MB/s, 7: µs one way, both averages)
 libfabric() {
+    has fi_pingpong || return 0
     served 0.5 fi_pingpong -p "$provider" -e rdm -d $domain -S "$4" -I "$5" >/tmp/peers.fi || exit 1
     awk -v key="ofi_$1" -v field="$2" -v factor="$3" -v size="$4" \
         '$1 == size || $1 == size / 1024 "k" { print key, $field * factor; found = 1 } END { exit !found }' /tmp/peers.fi ||
@@ -61,6 +63,7 @@ libfabric() {
 perftest() {
     local key=$1 field=$2 factor=$3 size
     shift 3
+    if [ "$wire" != roce ] || ! has ib_send_lat; then return 0; fi
     size=$(sed -n 's/.* -s \([0-9]*\).*/\1/p' <<<"$*")
     served 1.5 "$@" -d rxe0 -x 1 -F >/tmp/peers.raw || exit 1
     awk -v key="raw_$key" -v field="$field" -v factor="$factor" -v size="$size" \
@@ -73,34 +76,29 @@ has() { command -v "$1" >/dev/null; }
 if [ "$wire" = tcp ]; then few=5000 many=200000 blocks=4000 large=200; else few=1000 many=4000 blocks=300 large=40; fi
 for ((round = 0; round <= rounds; round++)); do
     {
+        # Each figure of all, one after the other: other load of the machine comes and goes within a round.
         ours short $few $beside
+        ucx short 2 2 -t ucp_am_lat -s 8 -n $few -w 100
+        libfabric short 7 2 8 $few
+        perftest short 5 2 ib_send_lat -s 8 -n $few
+        ucx tag 2 2 -t tag_lat -s 8 -n $few -w 100
         ours small $few
+        ucx put_seen 2 1 -t ucp_put_lat -s 8 -n $few -w 100
+        perftest put_seen 5 1 ib_write_lat -s 8 -n $few
+        ucx get8 2 1 -t ucp_get -s 8 -n $few -w 100 -O 1
+        perftest get8 5 1 ib_read_lat -s 8 -n $few
         ours rate $many $beside
+        ucx rate 8 0.001 -t ucp_am_bw -s 8 -n $many -w 100
+        perftest rate 5 1000 ib_send_bw -s 64 -n $many
         ours puts $many
+        ucx puts8 8 0.001 -t ucp_put_bw -s 8 -n $many -w 100
+        perftest puts8 5 1000 ib_write_bw -s 8 -n $many
         ours medium $blocks $beside
+        ucx medium 6 1.048576 -t ucp_am_bw -s 65536 -n $blocks -w 10
+        perftest medium 4 1.048576 ib_send_bw -s 65536 -n $blocks
         ours put $large
-        if has ucx_perftest; then
-            ucx short 2 2 -t ucp_am_lat -s 8 -n $few -w 100
-            ucx tag 2 2 -t tag_lat -s 8 -n $few -w 100
-            ucx put_seen 2 1 -t ucp_put_lat -s 8 -n $few -w 100
-            ucx get8 2 1 -t ucp_get -s 8 -n $few -w 100 -O 1
-            ucx rate 8 0.001 -t ucp_am_bw -s 8 -n $many -w 100
-            ucx puts8 8 0.001 -t ucp_put_bw -s 8 -n $many -w 100
-            ucx medium 6 1.048576 -t ucp_am_bw -s 65536 -n $blocks -w 10
-            ucx put 6 1.048576 -t ucp_put_bw -s 1048576 -n $large -w 10
-        fi
-        if has fi_pingpong; then
-            libfabric short 7 2 8 $few
-        fi
-        if [ "$wire" = roce ] && has ib_send_lat; then
-            perftest short 5 2 ib_send_lat -s 8 -n $few
-            perftest put_seen 5 1 ib_write_lat -s 8 -n $few
-            perftest get8 5 1 ib_read_lat -s 8 -n $few
-            perftest rate 5 1000 ib_send_bw -s 64 -n $many
-            perftest puts8 5 1000 ib_write_bw -s 8 -n $many
-            perftest medium 4 1.048576 ib_send_bw -s 65536 -n $blocks
-            perftest put 4 1.048576 ib_write_bw -s 1048576 -n $large -t 8
-        fi
+        ucx put 6 1.048576 -t ucp_put_bw -s 1048576 -n $large -w 10
+        perftest put 4 1.048576 ib_write_bw -s 1048576 -n $large -t 8
     } >/tmp/peers.round
     [ "$round" = 0 ] || cat /tmp/peers.round
 done

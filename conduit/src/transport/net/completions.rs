@@ -164,7 +164,7 @@ impl NetContext {
             Some(op) => {
                 if op.has_end {
                     match self.pending.counter_of(completion.id) {
-                        Some((counter, local)) => counter.end(local),
+                        Some((counter, local)) => counter.end_by(self.sharing, local),
                         None => self.lone.end(),
                     }
                 }

@@ -25,6 +25,7 @@ use super::rail::Rail;
 use super::segments::Segments;
 use super::settings::NetSettings;
 use super::xrc::Xrc;
+use crate::sys::tally::Sharing;
 use crate::trace::{self, Cause};
 
 /// What only the receive side changes.
@@ -66,6 +67,8 @@ pub(super) struct NetContext {
     pub(super) xrc: Option<Xrc>,
     /// Where puts are fenced.
     pub(super) fences: Option<Fences>,
+    /// Who uses counts of the network.
+    pub(super) sharing: Sharing,
 }
 
 impl NetContext {
@@ -76,9 +79,13 @@ impl NetContext {
         members: Members,
         (xrc, fences): (Option<Xrc>, Option<Fences>),
     ) -> Result<Self, Error> {
+        // The software adapter, which has a thread, says that inline data is cheap.
+        let adapters = plan.rails.iter().all(|rail| rail.device.caps().cheap_inline == 0);
+        let single = settings.single && adapters;
+        let sharing = if single { Sharing::OneThread } else { Sharing::Threads };
         let open = |(at, rail)| {
             let domain = xrc.as_ref().and_then(|xrc| xrc.domain(at));
-            Rail::open(rail, &plan.sizes, domain)
+            Rail::open(rail, &plan.sizes, domain, sharing)
         };
         let rails: Vec<Rail> = plan.rails.iter().enumerate().map(open).collect::<Result<_, _>>()?;
         let devices: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.device)).collect();
@@ -92,11 +99,14 @@ impl NetContext {
         }
         Ok(Self {
             peers: PeerTable::new(members.size).map_err(table_of_ranks)?,
-            buffers: Arc::new(MessageBuffers::new(settings.huge_pages)),
+            buffers: Arc::new(MessageBuffers::new(settings.huge_pages, sharing)),
             memory,
             pending: PendingOps::new(rails.iter().map(|rail| rail.send_depth).sum()),
             lone: Lone::default(),
-            credits: plan.sizes.binds_all(members.size).then(|| Permits::new(plan.sizes.credits)),
+            credits: plan
+                .sizes
+                .binds_all(members.size)
+                .then(|| Permits::used_by(sharing, plan.sizes.credits)),
             receive: ReceiveState::default(),
             acks_pending: AtomicU32::new(0),
             segments: Segments::new(rails.len()),
@@ -110,6 +120,7 @@ impl NetContext {
             rails,
             xrc,
             fences,
+            sharing,
         })
     }
 
@@ -157,9 +168,7 @@ impl NetContext {
 
     /// Whether the network has no thread: nothing needs one, and its adapters have none either.
     pub(super) fn is_single(&self) -> bool {
-        // The software adapter says that inline data is cheap.
-        let adapters = self.rails.iter().all(|rail| rail.device.caps().cheap_inline == 0);
-        self.settings.single && adapters
+        self.sharing == Sharing::OneThread
     }
 
     /// Whether a thread takes messages although the client does not poll.

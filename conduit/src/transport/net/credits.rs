@@ -11,14 +11,19 @@
 //! tells its *limit*, which bounds the slack.
 
 use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::tally::{Sharing, Tally};
 
 /// Permits for something of which there is a fixed number.
 #[derive(Debug, Default)]
-pub(crate) struct Permits(AtomicU32);
+pub(crate) struct Permits(Tally);
 
 impl Permits {
     pub(crate) fn new(count: u32) -> Self {
-        Self(AtomicU32::new(count))
+        Self::used_by(Sharing::Threads, count)
+    }
+
+    pub(crate) fn used_by(sharing: Sharing, count: u32) -> Self {
+        Self(Tally::new(count, sharing))
     }
 
     /// Takes one if more than `reserve` are left.
@@ -31,18 +36,18 @@ impl Permits {
     #[inline]
     pub(crate) fn take_one(&self, reserve: u32) -> Option<u32> {
         let less = |count: u32| (count > reserve).then(|| count - 1);
-        let before = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
+        let before = self.0.update(less);
         before.ok().map(|before| before - 1)
     }
 
     #[inline]
     pub(crate) fn give(&self, count: u32) {
-        self.0.fetch_add(count, Ordering::AcqRel);
+        self.0.add(count);
     }
 
     #[inline]
     pub(crate) fn left(&self) -> u32 {
-        self.0.load(Ordering::Acquire)
+        self.0.get()
     }
 }
 
@@ -153,7 +158,7 @@ impl Carried {
 /// to return, and places to give back (16-31).
 #[derive(Debug, Default)]
 struct Outbox {
-    word: AtomicU32,
+    word: Tally,
     /// The peer writes requests into a ring.
     places: bool,
 }
@@ -169,10 +174,10 @@ impl Outbox {
 
     #[inline]
     fn take(&self) -> Carried {
-        if self.word.load(Ordering::Relaxed) == 0 {
+        if self.word.peek() == 0 {
             return Carried(0);
         }
-        let word = self.word.swap(0, Ordering::AcqRel);
+        let word = self.word.replace(0);
         if self.places {
             return self.with_places(word);
         }
@@ -180,7 +185,7 @@ impl Outbox {
         let (back, granted) = (banked.min(u32::from(u8::MAX)), lent.min(7));
         let rest = (banked - back) + ((lent - granted) << Self::LENT);
         if rest != 0 {
-            self.word.fetch_add(rest, Ordering::AcqRel);
+            self.word.add(rest);
         }
         let back = u8::try_from(back).unwrap_or(u8::MAX);
         Carried::of(back, word >> Self::WANTED, granted, word & Self::EPOCH != 0)
@@ -197,7 +202,7 @@ impl Outbox {
         let (back, places) = (Self::banked(word).min(most), (word >> Self::LENT).min(most));
         let rest = word - (back | places << Self::LENT);
         if rest != 0 {
-            self.word.fetch_add(rest, Ordering::AcqRel);
+            self.word.add(rest);
         }
         let narrow = |number| u8::try_from(number).unwrap_or(u8::MAX);
         Carried::with_places(narrow(back), narrow(places))
@@ -206,26 +211,25 @@ impl Outbox {
     fn put_back(&self, carried: Carried) {
         if self.places {
             let word = carried.returned() | carried.places() << Self::LENT;
-            self.word.fetch_add(word, Ordering::AcqRel);
+            self.word.add(word);
             return;
         }
-        self.word
-            .fetch_add(carried.returned() + (carried.granted() << Self::LENT), Ordering::AcqRel);
+        self.word.add(carried.returned() + (carried.granted() << Self::LENT));
         self.want(carried.wanted());
         if carried.epoch() {
-            self.word.fetch_or(Self::EPOCH, Ordering::AcqRel);
+            self.word.set_bits(Self::EPOCH);
         }
     }
 
     fn want(&self, count: u32) {
-        self.word.fetch_or((count & 7) << Self::WANTED, Ordering::AcqRel);
+        self.word.set_bits((count & 7) << Self::WANTED);
     }
 }
 
 /// One rank's view of the credits between it and a peer, on one pair of queue pairs.
 #[derive(Debug)]
 pub(crate) struct Account {
-    available: AtomicU32,
+    available: Tally,
     /// Credits of the peer that wait here to be carried back, and what else goes with them.
     outbox: Outbox,
     /// Credits that there is a buffer for an answer for.
@@ -251,16 +255,16 @@ impl Account {
     /// All credits may be used at once.
     #[cfg(any(test, loom))]
     pub(crate) fn new(credits: u32, slack: u32) -> Self {
-        Self::growing((credits, credits), slack)
+        Self::growing((credits, credits), slack, Sharing::Threads)
     }
 
     /// `first` of the credits may be used at once. `slack` is cut to what cannot block.
-    pub(crate) fn growing((first, credits): (u32, u32), slack: u32) -> Self {
+    pub(crate) fn growing((first, credits): (u32, u32), slack: u32, sharing: Sharing) -> Self {
         let slack = slack.min(credits.saturating_sub(1)).min(u32::from(u8::MAX));
         let supply = Supply::new(first, credits);
-        let (available, half) = (AtomicU32::new(supply.made()), (credits / 2).max(2));
+        let (available, half) = (Tally::new(supply.made(), sharing), (credits / 2).max(2));
         let (usual_slack, slack, limit) = (slack, AtomicU32::new(slack), AtomicU32::new(0));
-        let outbox = Outbox::default();
+        let outbox = Outbox { word: Tally::new(0, sharing), places: false };
         Self { available, outbox, supply, usual_slack, slack, limit, half }
     }
 
@@ -271,17 +275,17 @@ impl Account {
 
     /// So many places of the ring can be given back.
     pub(crate) fn free_places(&self, count: u32) {
-        self.outbox.word.fetch_add(count << Outbox::LENT, Ordering::AcqRel);
+        self.outbox.word.add(count << Outbox::LENT);
     }
 
     /// Places that wait to be given back.
     pub(crate) fn free(&self) -> u32 {
-        self.outbox.word.load(Ordering::Acquire) >> Outbox::LENT
+        self.outbox.word.get() >> Outbox::LENT
     }
 
     /// More credits may be used, which [`Supply::more`] of this account has counted.
     pub(crate) fn add(&self, count: u32) {
-        self.available.fetch_add(count, Ordering::AcqRel);
+        self.available.add(count);
     }
 
     /// The peer has lent so many credits more.
@@ -296,7 +300,7 @@ impl Account {
         let spare = self.supply.made().saturating_sub(keep).min(most);
         let given = |available: u32| spare.min(available);
         let less = |available: u32| Some(available - given(available));
-        let before = self.available.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        let before = self.available.update(less);
         let given = before.map_or(0, given);
         self.supply.shrink(given);
         given
@@ -306,17 +310,17 @@ impl Account {
     #[inline]
     pub(crate) fn take(&self) -> bool {
         let less = |count: u32| count.checked_sub(1);
-        self.available.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
+        self.available.update(less).is_ok()
     }
 
     /// Undoes [`Account::take`] for a request that was not sent.
     pub(crate) fn untake(&self) {
-        self.available.fetch_add(1, Ordering::AcqRel);
+        self.available.add(1);
     }
 
     /// Requests that may be sent now.
     pub(crate) fn available(&self) -> u32 {
-        self.available.load(Ordering::Acquire)
+        self.available.get()
     }
 
     /// Books credits that came back. Credits of a peer are not believed beyond what it can have.
@@ -328,7 +332,7 @@ impl Account {
         // The supply is read after what is available: another thread may add to both meanwhile,
         // and it counts in the supply first.
         let more = |now: u32| now.checked_add(count).filter(|sum| *sum <= self.supply.made());
-        match self.available.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
+        match self.available.update(more) {
             Ok(_) => Ok(()),
             Err(now) => {
                 let possible = self.supply.made().saturating_sub(now);
@@ -347,7 +351,7 @@ impl Account {
     /// Whether nothing waits for the next message to the peer. Another thread may add to it at once.
     #[inline]
     pub(crate) fn carries_nothing(&self) -> bool {
-        self.outbox.word.load(Ordering::Relaxed) == 0
+        self.outbox.word.peek() == 0
     }
 
     pub(crate) fn uncarry(&self, carried: Carried) {
@@ -356,18 +360,18 @@ impl Account {
 
     /// The next message lends the peer so many credits more, at most seven.
     pub(crate) fn lend(&self, count: u32) {
-        self.outbox.word.fetch_add((count & 7) << Outbox::LENT, Ordering::AcqRel);
+        self.outbox.word.add((count & 7) << Outbox::LENT);
     }
 
     /// Credits that the next messages lend.
     #[cfg(test)]
     pub(crate) fn lending(&self) -> u32 {
-        self.outbox.word.load(Ordering::Acquire) >> Outbox::LENT & 0xff
+        self.outbox.word.get() >> Outbox::LENT & 0xff
     }
 
     /// The next message asks for so many credits more, at most seven. `false`: it does already.
     pub(crate) fn want(&self, count: u32) -> bool {
-        let wants = self.outbox.word.load(Ordering::Relaxed) >> Outbox::WANTED & 7;
+        let wants = self.outbox.word.peek() >> Outbox::WANTED & 7;
         if wants == 0 {
             self.outbox.want(count);
         }
@@ -376,13 +380,13 @@ impl Account {
 
     /// The next message says that an epoch has ended.
     pub(crate) fn tell_epoch(&self) {
-        self.outbox.word.fetch_or(Outbox::EPOCH, Ordering::AcqRel);
+        self.outbox.word.set_bits(Outbox::EPOCH);
     }
 
     /// A request was handled and not answered. Whether an ack is due.
     #[inline]
     pub(crate) fn bank(&self) -> bool {
-        Outbox::banked(self.outbox.word.fetch_add(1, Ordering::AcqRel)) >= self.slack()
+        Outbox::banked(self.outbox.word.add(1)) >= self.slack()
     }
 
     #[inline]
@@ -432,7 +436,7 @@ impl Account {
 
     /// Credits of the peer that wait here.
     pub(crate) fn banked(&self) -> u32 {
-        Outbox::banked(self.outbox.word.load(Ordering::Acquire))
+        Outbox::banked(self.outbox.word.get())
     }
 }
 

@@ -53,7 +53,7 @@ fn a_supply_grows_by_what_there_is_up_to_its_end() {
 
 #[test]
 fn a_growing_account_is_not_given_back_more_than_it_has() {
-    let account = Account::growing((2, 12), 11);
+    let account = Account::growing((2, 12), 11, Sharing::Threads);
     assert!(account.take() && account.take() && !account.take());
     let more = account.supply.more();
     account.add(more);
@@ -65,7 +65,7 @@ fn a_growing_account_is_not_given_back_more_than_it_has() {
 
 #[test]
 fn a_peer_that_has_few_credits_for_good_is_sent_them_back() {
-    let account = Account::growing((2, 12), 5);
+    let account = Account::growing((2, 12), 5, Sharing::Threads);
     let wanted = account.supply.more();
     account.supply.end(wanted);
     assert!(!account.has_limit() && account.take_limit().is_none());
@@ -74,7 +74,7 @@ fn a_peer_that_has_few_credits_for_good_is_sent_them_back() {
     account.untold(2);
     assert_eq!((account.take_limit(), account.take_limit()), (Some(2), None));
     // The peer's view.
-    let account = Account::growing((2, 12), 5);
+    let account = Account::growing((2, 12), 5, Sharing::Threads);
     assert!(!account.bank() && !account.bank() && !account.is_ack_due());
     account.peer_ends(2);
     assert!(account.is_ack_due());
@@ -83,7 +83,10 @@ fn a_peer_that_has_few_credits_for_good_is_sent_them_back() {
     account.peer_ends(7);
     assert!(account.is_ack_due(), "it does not grow again");
     // With more credits than can lie banked it need not know.
-    assert!(!Account::growing((6, 12), 5).ends() && Account::growing((5, 12), 5).ends());
+    assert!(
+        !Account::growing((6, 12), 5, Sharing::Threads).ends()
+            && Account::growing((5, 12), 5, Sharing::Threads).ends()
+    );
 }
 
 proptest! {
@@ -152,7 +155,7 @@ impl Job {
             (0..size).map(|_| (0..size).map(|_| make()).collect()).collect()
         };
         let account = || {
-            let account = Account::growing((limit, credits), slack);
+            let account = Account::growing((limit, credits), slack, Sharing::Threads);
             account.supply.end(0);
             account
         };

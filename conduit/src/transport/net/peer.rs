@@ -15,6 +15,7 @@ use super::flow::ring::Rings;
 use super::lockfree::AppendTable;
 use super::signal::Unsignaled;
 use super::xrc::Link;
+use crate::sys::tally::Sharing;
 use crate::transport::shm::Sparse;
 
 #[derive(Debug)]
@@ -36,11 +37,12 @@ impl SendQp {
     /// queue beyond `sends` for unsignalled requests.
     pub(super) fn new(
         (qp, recv_qp): (Arc<dyn QueuePair>, u32),
-        (sends, room): (u32, u32),
+        ((sends, room), sharing): ((u32, u32), Sharing),
         inline: usize,
         link: Option<Box<Link>>,
     ) -> Self {
-        let (slots, unsignaled) = (Permits::new(sends + room), Unsignaled::new(sends, room));
+        let slots = Permits::used_by(sharing, sends + room);
+        let unsignaled = Unsignaled::new((sends, room), sharing);
         Self { qp, slots, unsignaled, inline, recv_qp, queue: AtomicU32::new(0), link }
     }
 

@@ -17,6 +17,7 @@ use super::memory::lists::{FreeList, WaitingBuffer};
 use super::plan::RailPlan;
 use super::settings::sizes::Sizes;
 use super::signal::{MOST_UNSIGNALED, SELDOM, Unsignaled};
+use crate::sys::tally::Sharing;
 
 /// Completion queue slots that only replies, acks and the library's own messages may use, so that a
 /// flood of requests does not hold them up.
@@ -126,6 +127,8 @@ pub(super) struct Rail {
     pub(super) recv_cq: Arc<dyn CompletionQueue>,
     /// Slots of the completion queue of sends for signalled requests.
     pub(super) sends: Permits,
+    /// Who uses these and the counts of its connections.
+    pub(super) sharing: Sharing,
     pub(super) send_depth: u32,
     /// The others, for failures of unsignalled requests.
     unsignaled: Permits,
@@ -168,6 +171,7 @@ impl Rail {
         choice: &RailPlan,
         sizes: &Sizes,
         domain: Option<&Arc<dyn XrcDomain>>,
+        sharing: Sharing,
     ) -> Result<Self, Error> {
         let RailPlan { device, port, pkey_index, address, mtu, rd_atom, max_message } =
             choice.clone();
@@ -192,14 +196,15 @@ impl Rail {
             recv_channel,
             send_cq,
             recv_cq,
-            sends: Permits::new(send_depth),
+            sends: Permits::used_by(sharing, send_depth),
             send_depth,
-            unsignaled: Permits::new(most_unsignaled),
+            unsignaled: Permits::used_by(sharing, most_unsignaled),
             most_unsignaled,
             unlooked: AtomicU32::new(0),
             shared,
             spares: FreeList::default(),
-            waiting: WaitingBuffer::default(),
+            waiting: WaitingBuffer::new(sharing),
+            sharing,
             is_busy: AtomicBool::new(false),
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),

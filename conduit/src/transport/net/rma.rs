@@ -166,10 +166,10 @@ impl<'a> OneSided<'a> {
             buffer,
             has_end: true,
         };
-        piece.counter.begin(local);
+        piece.counter.begin_by(self.0.sharing, local);
         let sent = self.post_with(piece.list, (slots, operation, data), &op, end);
         if !matches!(sent, Ok(Sent::Yes)) {
-            piece.counter.end(local);
+            piece.counter.end_by(self.0.sharing, local);
             self.0.buffers.reclaim_send(buffer);
         }
         Ok(sent? == Sent::Yes)

@@ -10,9 +10,8 @@
 //! that no other request uses: a queue pair that fails reports all of its requests, and there is
 //! room for that. Who finds none left is signalled.
 
-use crate::sys::atomic::{AtomicU32, Ordering};
-
 use super::settings::sizes::RESERVED_SQ_SLOTS;
+use crate::sys::tally::{Sharing, Tally};
 
 /// Every so many requests of a queue pair one is signalled, or a quarter of its depth if that is
 /// less.
@@ -66,7 +65,7 @@ impl Signal {
 /// The unsignalled requests of a queue pair that no signalled one follows yet.
 #[derive(Debug)]
 pub(super) struct Unsignaled {
-    count: AtomicU32,
+    count: Tally,
     /// So many at most.
     most: u32,
     /// Only while more slots of the send queue than this are left.
@@ -81,51 +80,47 @@ impl Unsignaled {
     }
 
     /// Of a send queue of `depth` entries and `room`.
-    pub(super) fn new(depth: u32, room: u32) -> Self {
+    pub(super) fn new((depth, room): (u32, u32), sharing: Sharing) -> Self {
         let above = (depth / 2).max(RESERVED_SQ_SLOTS);
-        Self { count: AtomicU32::new(0), most: room, above }
+        Self { count: Tally::new(0, sharing), most: room, above }
     }
 
     /// Whether the request whose slot left so many may be unsignalled.
     #[inline]
     pub(super) fn may_be(&self, left: u32) -> bool {
-        left > self.above && self.count.load(Ordering::Relaxed) < self.most
+        left > self.above && self.count.peek() < self.most
     }
 
     /// One was posted. (Counted after its post, so that whatever is counted is before the post of
     /// who takes the count.)
     #[inline]
     pub(super) fn posted(&self) {
-        self.count.fetch_add(1, Ordering::Release);
+        self.count.add(1);
     }
 
     /// A signalled request is about to be posted: how many are done when it is.
     #[inline]
     pub(super) fn take(&self) -> u32 {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            0
-        } else {
-            self.count.swap(0, Ordering::AcqRel)
-        }
+        if self.count.peek() == 0 { 0 } else { self.count.replace(0) }
     }
 
     /// It was not posted after all.
     #[inline]
     pub(super) fn put_back(&self, count: u32) {
         if count > 0 {
-            self.count.fetch_add(count, Ordering::AcqRel);
+            self.count.add(count);
         }
     }
 
     /// One failed. `false`: a signalled request that was posted later counts it.
     pub(super) fn failed(&self) -> bool {
         let less = |count: u32| count.checked_sub(1);
-        self.count.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
+        self.count.update(less).is_ok()
     }
 
     #[cfg(test)]
     pub(super) fn count(&self) -> u32 {
-        self.count.load(Ordering::Acquire)
+        self.count.get()
     }
 }
 
@@ -148,7 +143,8 @@ mod tests {
     impl Queue {
         fn new(depth: u32) -> Self {
             let room = Unsignaled::room(depth);
-            let (slots, unsignaled) = (Permits::new(depth + room), Unsignaled::new(depth, room));
+            let (slots, unsignaled) =
+                (Permits::new(depth + room), Unsignaled::new((depth, room), Sharing::Threads));
             Self { slots, unsignaled, posted: VecDeque::new() }
         }
 

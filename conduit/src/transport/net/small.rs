@@ -189,7 +189,7 @@ impl<'a> OneSided<'a> {
         let found = known.or_else(|| self.small_path(to, what).ok()?.ok());
         let request = found.and_then(|way| self.small_request(way, to.1, what));
         let Some((slots, operation, op)) = request else { return false };
-        counter.begin(false);
+        counter.begin_by(context.sharing, false);
         let id = op.number_counted(slots.signal(), number, false);
         let of = (op.kind, op.peer);
         let sent = context.post_as(id, &slots, of, operation, Data::Inline(&[source]));
@@ -198,7 +198,7 @@ impl<'a> OneSided<'a> {
         if posted {
             trace::count(Counter::PutInline, source.len());
         } else {
-            counter.end(false);
+            counter.end_by(context.sharing, false);
         }
         posted
     }

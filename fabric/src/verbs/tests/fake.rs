@@ -381,9 +381,10 @@ fn a_list_of_requests_is_one_call() {
     assert_eq!(ended(35), (0..35).collect::<Vec<_>>());
     // Several parts each, and 32 of a list at most.
     let parts = [part[0]; 4];
-    let gather =
-        |id: u64| SendWr { data: Data::Gather(&parts[..id as usize % 4 + 1]), ..request(id) };
-    let mixed: Vec<_> = (0..20).map(gather).collect();
+    let mixed: Vec<_> = (0..20)
+        .zip((1..=4).cycle())
+        .map(|(id, count)| SendWr { data: Data::Gather(&parts[..count]), ..request(id) })
+        .collect();
     assert_eq!(calls(&mixed), (20, 2));
     assert_eq!(ended(20), (0..20).collect::<Vec<_>>());
     // What the device has no room for, and what is behind it, is not posted.

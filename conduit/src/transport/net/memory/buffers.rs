@@ -7,6 +7,7 @@ use fabric::Device;
 
 use super::lists::FreeList;
 use super::pool::{Buffer, Pool};
+use crate::sys::tally::Sharing;
 use crate::trace::{self, Cause, Counter};
 use crate::transport::net::am::header::{PAYLOAD_AT, SEND_BUFFER};
 use crate::transport::net::error::Error;
@@ -25,8 +26,8 @@ pub(crate) struct MessageBuffers {
 }
 
 impl MessageBuffers {
-    pub(crate) fn new(huge_pages: bool) -> Self {
-        let pool = Pool::with_pages(huge_pages);
+    pub(crate) fn new(huge_pages: bool, sharing: Sharing) -> Self {
+        let pool = Pool::with_pages(huge_pages, sharing);
         let (made, receive_bytes) = (AtomicU32::new(0), AtomicU64::new(0));
         Self { pool, send: FreeList::default(), made, receive_bytes }
     }

@@ -2,7 +2,8 @@
 //! be delivered.
 
 use super::pool::{Buffer, Pool};
-use crate::sys::atomic::{AtomicU32, Ordering};
+use crate::sys::atomic::Ordering;
+use crate::sys::tally::{Sharing, Tally};
 use crate::transport::net::credits::Permits;
 use crate::transport::net::lockfree::IndexStack;
 
@@ -36,9 +37,13 @@ impl FreeList {
 
 /// A buffer that waits to be posted, at most one, with the place where it goes.
 #[derive(Debug, Default)]
-pub(crate) struct WaitingBuffer(AtomicU32);
+pub(crate) struct WaitingBuffer(Tally);
 
 impl WaitingBuffer {
+    pub(crate) fn new(sharing: Sharing) -> Self {
+        Self(Tally::new(0, sharing))
+    }
+
     /// Puts a buffer in; returns the one that waited before.
     #[inline(always)]
     pub(crate) fn put(
@@ -52,17 +57,17 @@ impl WaitingBuffer {
             word.store(value, Ordering::Relaxed);
         }
         // One more than the index; 0 is none.
-        let before = self.0.swap(pool.lend(buffer) + 1, Ordering::AcqRel);
+        let before = self.0.replace(pool.lend(buffer) + 1);
         if before == 0 { None } else { Self::reclaim(pool, before) }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
+        self.0.peek() == 0
     }
 
     pub(crate) fn take(&self, pool: &Pool) -> Option<(Buffer, [u32; 2])> {
-        Self::reclaim(pool, self.0.swap(0, Ordering::AcqRel))
+        Self::reclaim(pool, self.0.replace(0))
     }
 
     #[inline(never)]

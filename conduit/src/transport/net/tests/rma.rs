@@ -267,6 +267,7 @@ fn several_parts_are_one_request() {
     parts(&SMALL);
     parts(&Kind { rails: 2, connections: 2, ..PLAIN });
     parts(&Kind { fake: true, ..SMALL });
+    parts(&Kind { fake: true, single: true, ..SMALL });
 }
 
 /// Rows of both kinds of memory, short and long, each with its own place at the peer.
@@ -317,6 +318,7 @@ fn rows_are_posted_together() {
     rows(&Kind { rails: 2, connections: 2, stripe: 5000, ..PLAIN });
     rows(&Kind { fenced: true, ..PLAIN });
     rows(&Kind { fake: true, ..SMALL });
+    rows(&Kind { fake: true, single: true, ..SMALL });
 }
 
 #[test]

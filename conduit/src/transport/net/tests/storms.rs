@@ -101,6 +101,11 @@ fn four_ranks_with_one_credit() {
 }
 
 #[test]
+fn ranks_of_one_thread_each() {
+    storm(3, 200, &Kind { fake: true, single: true, ..SMALL });
+}
+
+#[test]
 fn four_ranks_as_usual() {
     storm(4, 400, &PLAIN);
 }
