@@ -187,7 +187,7 @@ pub(crate) fn page(records: &[Value]) -> Option<String> {
     let mut out = format!(
         "# Beside UCX and libfabric\n\nMade from the newest record of the suite `peers` in [runs](runs) (commit {}, {}) by \
          `scripts/bench --results`; do not edit. Ours was measured by turns with each of the others. In brackets: ours \
-         divided by it.\n",
+         divided by it; then the quartiles of that round by round: a range around 1 does not tell who is ahead.\n",
         text(record, "commit"),
         text(record, "date").split('T').next().unwrap_or_default(),
     );
@@ -206,11 +206,15 @@ pub(crate) fn page(records: &[Value]) -> Option<String> {
                 });
                 if let Some(at) = who.and_then(|who| OTHERS.iter().position(|one| *one == who)) {
                     ours = text(row, "ours");
-                    others[at] = Some((text(row, "reference"), text(row, "ratio")));
+                    let pairs = text(row, "ratio of pairs, median and quartiles");
+                    let quartiles = pairs.split_once(", ").map_or("", |(_, quartiles)| quartiles);
+                    others[at] = Some((text(row, "reference"), text(row, "ratio"), quartiles));
                 }
             }
             let [ucx, libfabric, bare] = others.map(|other| match other {
-                Some((value, ratio)) if !ratio.is_empty() => format!("{value} ({ratio})"),
+                Some((value, ratio, quartiles)) if !ratio.is_empty() => {
+                    format!("{value} ({ratio}; {quartiles})")
+                }
                 _ => String::new(),
             });
             let better = if figure.more_is_better { "more" } else { "less" };
