@@ -8,7 +8,9 @@ use crate::sys::atomic::{AtomicU32, Ordering};
 pub(crate) enum Sharing {
     #[default]
     Threads,
-    /// One thread, and no signal handler while that is about to change it.
+    /// One thread, and no signal handler while that is about to change it. A thread that comes in
+    /// beside it to end the job may lose a change, so a count may be too high or too low by it then:
+    /// nothing that is unsafe may follow from one.
     OneThread,
 }
 

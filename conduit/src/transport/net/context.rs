@@ -99,7 +99,7 @@ impl NetContext {
         }
         Ok(Self {
             peers: PeerTable::new(members.size).map_err(table_of_ranks)?,
-            buffers: Arc::new(MessageBuffers::new(settings.huge_pages, sharing)),
+            buffers: Arc::new(MessageBuffers::new(settings.huge_pages)),
             memory,
             pending: PendingOps::new(rails.iter().map(|rail| rail.send_depth).sum()),
             lone: Lone::default(),

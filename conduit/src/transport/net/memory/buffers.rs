@@ -7,7 +7,6 @@ use fabric::Device;
 
 use super::lists::FreeList;
 use super::pool::{Buffer, Pool};
-use crate::sys::tally::Sharing;
 use crate::trace::{self, Cause, Counter};
 use crate::transport::net::am::header::{PAYLOAD_AT, SEND_BUFFER};
 use crate::transport::net::error::Error;
@@ -26,8 +25,8 @@ pub(crate) struct MessageBuffers {
 }
 
 impl MessageBuffers {
-    pub(crate) fn new(huge_pages: bool, sharing: Sharing) -> Self {
-        let pool = Pool::with_pages(huge_pages, sharing);
+    pub(crate) fn new(huge_pages: bool) -> Self {
+        let pool = Pool::with_pages(huge_pages);
         let (made, receive_bytes) = (AtomicU32::new(0), AtomicU64::new(0));
         Self { pool, send: FreeList::default(), made, receive_bytes }
     }

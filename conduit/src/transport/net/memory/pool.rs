@@ -10,7 +10,6 @@ use fabric::{Access, Device, Region, Sge};
 
 use super::regions::Span;
 use crate::sys::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use crate::sys::tally::Sharing;
 use crate::trace;
 use crate::transport::net::error::Error;
 use crate::transport::net::lockfree::AppendTable;
@@ -351,19 +350,18 @@ pub(crate) struct Pool {
     growing: Mutex<()>,
     /// `GASNET_USE_HUGEPAGES`.
     huge: bool,
-    sharing: Sharing,
 }
 
 impl Pool {
     pub(crate) fn new() -> Self {
-        Self::with_pages(false, Sharing::Threads)
+        Self::with_pages(false)
     }
 
     /// As [`Pool::new`]; `huge`: the system is asked for huge pages.
-    pub(crate) fn with_pages(huge: bool, sharing: Sharing) -> Self {
+    pub(crate) fn with_pages(huge: bool) -> Self {
         static POOLS: AtomicU32 = AtomicU32::new(0);
         let id = POOLS.fetch_add(1, Ordering::Relaxed);
-        Self { id, rows: AppendTable::new(), growing: Mutex::new(()), huge, sharing }
+        Self { id, rows: AppendTable::new(), growing: Mutex::new(()), huge }
     }
 
     /// Buffers that were made.
@@ -468,20 +466,8 @@ impl Pool {
     #[inline(always)]
     pub(crate) fn reclaim(&self, index: u32) -> Option<Buffer> {
         let row = self.rows.get(index)?;
-        let taken = match self.sharing {
-            Sharing::Threads => row
-                .state
-                .compare_exchange(LENT, OWNED, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok(),
-            Sharing::OneThread => {
-                let lent = row.state.load(Ordering::Relaxed) == LENT;
-                if lent {
-                    row.state.store(OWNED, Ordering::Relaxed);
-                }
-                lent
-            }
-        };
-        taken.then(|| self.buffer(index, row))
+        let taken = row.state.compare_exchange(LENT, OWNED, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then(|| self.buffer(index, row))
     }
 }
 
