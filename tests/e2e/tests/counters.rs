@@ -177,15 +177,17 @@ const CASES: &[Case] = &[
         ..APART
     },
     Case {
-        name: "puts with a short send queue",
+        // So many ranks that some answer late: one, or two, may answer each time before the next put.
+        name: "puts with short send queues",
+        ranks: 6,
         line: &["counted", "puts", "8"],
         set: &[("GASNET_NETWORKDEPTH_PP", "1")],
         moves: &[("POST_SR_STALL_SQ", Moves::Some)],
         ..APART
     },
     Case {
-        name: "puts to two ranks with a short completion queue",
-        ranks: 3,
+        name: "puts to five ranks with a short completion queue",
+        ranks: 6,
         line: &["counted", "puts", "8"],
         set: &[("GASNET_NETWORKDEPTH_TOTAL", "2")],
         moves: &[("POST_SR_STALL_CQ", Moves::Some)],
@@ -193,16 +195,18 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "puts with few buffers",
+        ranks: 6,
         line: &["counted", "puts", "1000"],
         set: &[NO_INLINE, ("GASNET_BBUF_COUNT", "3")],
-        moves: &[("RDMA_PUT_BOUNCE", Sum(500)), ("GET_BBUF_STALL", Moves::Some)],
+        moves: &[("RDMA_PUT_BOUNCE", Sum(2500)), ("GET_BBUF_STALL", Moves::Some)],
         ..APART
     },
     Case {
         name: "atomic operations with few buffers",
+        ranks: 6,
         line: &["counted", "atomics"],
         set: &[("GASNET_BBUF_COUNT", "3")],
-        moves: &[("GET_RATOMICBUF", Sum(500)), ("GET_RATOMICBUF_STALL", Moves::Some)],
+        moves: &[("GET_RATOMICBUF", Sum(2500)), ("GET_RATOMICBUF_STALL", Moves::Some)],
         ..APART
     },
     Case {

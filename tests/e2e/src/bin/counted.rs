@@ -209,9 +209,11 @@ impl Worker {
         if self.is(0) {
             self.client.scope(|scope| -> Result<()> {
                 for _ in 0..MANY {
-                    let (place, add) = ((Rank(1), 0), [1, 0]);
-                    let _begun =
-                        scope.atomic_nbi(&words, place, AtomicOp::Add, add, Flags::NONE)?;
+                    for to in self.others() {
+                        let (place, add) = ((to, 0), [1, 0]);
+                        let _begun =
+                            scope.atomic_nbi(&words, place, AtomicOp::Add, add, Flags::NONE)?;
+                    }
                 }
                 scope.nbi_wait(Operations::RMW)
             })??;

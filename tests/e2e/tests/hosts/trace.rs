@@ -41,7 +41,6 @@ fn traces_of_other_hosts_arrive() {
     for rank in 0..4 {
         assert!(timeline.has(rank, "step") && timeline.has(rank, "exit, code 0"), "rank {rank}");
     }
-    assert!(timeline.arrows() > 600, "{} arrows: clocks are not aligned", timeline.arrows());
     timeline.assert_aligned();
     assert_eq!(timeline.whole["otherData"]["ranks without records"], 0);
     assert_one_table(&outcome);

@@ -79,8 +79,10 @@ impl Timeline {
         }
         let loose = self.whole["otherData"]["messages without arrow"].as_u64().expect("a number");
         let arrows = self.arrows() as u64;
+        // A busy machine answers late, so clocks are known worse, and more handlers seem to end too early.
+        let part = if error < 300.0 { 4 } else { 1 };
         assert!(
-            arrows > 100 && loose * 4 <= arrows,
+            arrows > 100 && loose * part <= arrows,
             "{arrows} arrows, {loose} without, clocks are known to {error} us"
         );
         // With clocks that are apart the file would be as long.
