@@ -59,7 +59,7 @@ impl NetContext {
             (None, Some(_)) => Flow::Moving(Box::default()),
             (None, None) => Flow::Fixed,
         };
-        let mut account = Account::growing(sizes.first_credits(), sizes.slack, rail.sharing);
+        let mut account = Account::growing(sizes.first_credits(), sizes.slack, self.sharing);
         if flow.rings().is_some() {
             account = account.with_ring();
             if let Some(requests) = &mut requests {
@@ -89,7 +89,7 @@ impl NetContext {
         let (receives, room) = (self.plan.sizes.receives(), rail.room_for_unsignaled(sends));
         let qp = self.make_qp(rail, QpType::Rc, srq, (sends + room, receives))?;
         let (inline, number) = (self.inline_limit(rail, &*qp), qp.number());
-        Ok(SendQp::new((qp, number), ((sends, room), rail.sharing), inline, None))
+        Ok(SendQp::new((qp, number), ((sends, room), self.sharing), inline, None))
     }
 
     /// One over connections that the ranks of a neighbourhood share. `at` counts a peer's queue
@@ -117,7 +117,7 @@ impl NetContext {
         })?;
         let ends = link.ends();
         let inline = self.inline_limit(rail, &*ends.0);
-        Ok(SendQp::new(ends, ((sends, room), rail.sharing), inline, Some(Box::new(link))))
+        Ok(SendQp::new(ends, ((sends, room), self.sharing), inline, Some(Box::new(link))))
     }
 
     fn make_qp(

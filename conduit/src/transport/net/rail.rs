@@ -127,8 +127,6 @@ pub(super) struct Rail {
     pub(super) recv_cq: Arc<dyn CompletionQueue>,
     /// Slots of the completion queue of sends for signalled requests.
     pub(super) sends: Permits,
-    /// Who uses these and the counts of its connections.
-    pub(super) sharing: Sharing,
     pub(super) send_depth: u32,
     /// The others, for failures of unsignalled requests.
     unsignaled: Permits,
@@ -204,7 +202,6 @@ impl Rail {
             shared,
             spares: FreeList::default(),
             waiting: WaitingBuffer::new(sharing),
-            sharing,
             is_busy: AtomicBool::new(false),
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),

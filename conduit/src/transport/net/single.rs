@@ -4,7 +4,6 @@
 //! streams: the thread would have to be woken first, and then wake the rank.
 
 use std::ffi::CStr;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::settings::Env;
@@ -16,6 +15,7 @@ use super::settings::{FabricChoice, NetSettings};
 use super::threads::Threads;
 use super::transport::NetTransport;
 use crate::sys;
+use crate::sys::tally::Sharing;
 
 /// Polls between two looks for connections that others ask for.
 const SELDOM: u32 = 64;
@@ -40,9 +40,7 @@ impl Threads {
     #[inline]
     pub(super) fn serve_seldom(&self) -> Result<(), Error> {
         let Some(service) = &self.inline else { return Ok(()) };
-        // Of one thread: no other counts.
-        let turn = service.turns.load(Ordering::Relaxed);
-        service.turns.store(turn.wrapping_add(1), Ordering::Relaxed);
+        let turn = Sharing::OneThread.add(&service.turns, 1);
         if turn.is_multiple_of(HARDLY) {
             return service.serve();
         }

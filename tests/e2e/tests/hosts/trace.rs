@@ -41,6 +41,8 @@ fn traces_of_other_hosts_arrive() {
     for rank in 0..4 {
         assert!(timeline.has(rank, "step") && timeline.has(rank, "exit, code 0"), "rank {rank}");
     }
+    let messages = timeline.arrows() as u64 + timeline.without_arrow();
+    assert!(messages >= 4 * 200, "{messages} messages of 4 ranks");
     timeline.assert_aligned();
     assert_eq!(timeline.whole["otherData"]["ranks without records"], 0);
     assert_one_table(&outcome);

@@ -77,7 +77,7 @@ impl Timeline {
             let sent = sent[&end["id"].as_u64().expect("an id")];
             assert!(handled >= sent - error - 0.002, "{handled} < {sent} - {error}: {end}");
         }
-        let loose = self.whole["otherData"]["messages without arrow"].as_u64().expect("a number");
+        let loose = self.without_arrow();
         let arrows = self.arrows() as u64;
         // A busy machine answers late, so clocks are known worse, and more handlers seem to end too early.
         let part = if error < 300.0 { 4 } else { 1 };
@@ -88,6 +88,11 @@ impl Timeline {
         // With clocks that are apart the file would be as long.
         let last = self.events.iter().filter_map(|event| event["ts"].as_f64()).fold(0.0, f64::max);
         assert!(last < 120e6, "the job took {last} us");
+    }
+
+    /// Messages whose handler seems to have ended before they were sent.
+    pub(crate) fn without_arrow(&self) -> u64 {
+        self.whole["otherData"]["messages without arrow"].as_u64().expect("a number")
     }
 
     /// What the thread of an event does within a tenth of a millisecond of it.
