@@ -1,7 +1,7 @@
 //! What two ranks on different "hosts" reach, beside raw TCP between the same two processes, or
 //! writes by verbs alone, where that is asked for. Usage, on 2 ranks of a job with
-//! `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|rate|medium|put|puts|small|get|barrier|atomic|quiet
-//! PAIRS [COUNT] [tcp|verbs]`
+//! `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|rate|medium|put|puts|small|seen|get|barrier|atomic|
+//! quiet PAIRS [COUNT] [tcp|verbs]`
 //!
 //! COUNT is how many round trips, Shorts or puts of a flood, barriers, blocks of 64 KiB or puts of 1 MiB a sample has. Prints
 //! `KEY VALUE` lines: microseconds of a round trip (the median of the trips, because a scheduling gap
@@ -37,7 +37,7 @@ const BLOCK: usize = 64 << 10;
 const PUT: usize = 1 << 20;
 /// Bytes of a message of the TCP ping-pong: about what a Short without arguments takes on the wire
 /// of the software adapter.
-const TRIP: usize = 32;
+const TCP_TRIP: usize = 32;
 
 const PING: HandlerIndex = HandlerIndex(200);
 const PONG: HandlerIndex = HandlerIndex(201);
@@ -73,7 +73,7 @@ struct Side {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let usage = "usage: bench_net short|rate|medium|put|puts|small|get|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
+    let usage = "usage: bench_net short|rate|medium|put|puts|small|seen|get|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
     let (words, beside) = match words.split_last() {
         Some((&beside @ ("tcp" | "verbs"), words)) => (words, Some(beside)),
         _ => (&words[..], None),
@@ -90,6 +90,7 @@ fn main() -> Result<()> {
         "put" => (put, 200),
         "puts" => (puts, 100_000),
         "small" => (small, 2_000),
+        "seen" => (seen, 2_000),
         "get" => (get, 2_000),
         "barrier" => (barrier, 2_000),
         "atomic" => (atomic, 2_000),
@@ -284,7 +285,7 @@ fn read_awake(stream: &mut TcpStream, into: &mut [u8]) -> std::io::Result<()> {
 fn tcp_trips(side: &mut Side, read: ReadWay) -> Result<f64> {
     let count = side.count;
     let awake = read as usize == read_awake as ReadWay as usize;
-    let message = [1_u8; TRIP];
+    let message = [1_u8; TCP_TRIP];
     let (mut question, mut answer) = (message, message);
     let stream = side.tcp.as_ref().ok_or("no connection")?;
     stream.set_nonblocking(awake)?;
@@ -407,13 +408,13 @@ fn tcp_sends(side: &mut Side) -> Result<f64> {
         |stream| {
             let begin = Instant::now();
             for _ in 0..count {
-                stream.write_all(black_box(&[1_u8; TRIP]))?;
+                stream.write_all(black_box(&[1_u8; TCP_TRIP]))?;
             }
             stream.read_exact(&mut [0])?;
             Ok(thousands_per_second(begin, count))
         },
         |stream| {
-            let (mut into, mut left) = (vec![0; BLOCK], count * TRIP);
+            let (mut into, mut left) = (vec![0; BLOCK], count * TCP_TRIP);
             while left > 0 {
                 let most = into.len().min(left);
                 match stream.read(&mut into[..most])? {
@@ -538,8 +539,36 @@ fn small(side: &mut Side) -> Result<()> {
             samples.push(("put8_us", side.against_peer(|| typical(side.count, put))?));
             samples.push(("get8_us", side.against_peer(|| typical(side.count, get))?));
         }
-        samples.push(("put8_seen_us", half_trip(side, &mut trips)?));
+        let seen = half_trip(side, &mut trips, |peer, word| {
+            Ok(side.client.put(peer, TRIP_PLACE, black_box(&word.to_ne_bytes()))?)
+        })?;
+        samples.push(("put8_seen_us", seen));
         side.tell(pair, &samples);
+    }
+    Ok(())
+}
+
+/// Where what is put is seen.
+const TRIP_PLACE: u64 = (TRIP_LINE * 128) as u64;
+
+/// Puts that are seen and answered, and nothing else, for a program that another one takes turns
+/// with. As those of UCX they are not waited for.
+fn seen(side: &mut Side) -> Result<()> {
+    let mut trips = 0;
+    for pair in 0..=side.pairs {
+        let (first, mut number) = (trips + 1, trips);
+        let words: Vec<[u8; 8]> = (first..).map(u64::to_ne_bytes).take(side.count).collect();
+        let value = side.client.scope(|scope| -> Result<f64> {
+            let half = half_trip(side, &mut number, |peer, number| {
+                let word = black_box(&words[usize::try_from(number - first)?]);
+                let _ = scope.put_nbi(peer, TRIP_PLACE, word, LocalCompletion::Now, Flags::NONE)?;
+                Ok(())
+            })?;
+            scope.nbi_wait(Operations::ALL)?;
+            Ok(half)
+        })??;
+        trips = number;
+        side.tell(pair, &[("put8_seen_turns_us", value)]);
     }
     Ok(())
 }
@@ -547,13 +576,9 @@ fn small(side: &mut Side) -> Result<()> {
 /// Half of a round trip of two puts of 8 bytes, as `ib_write_lat` takes it: each rank looks into
 /// its own segment until it sees what the other one has put, and answers. `trips`: how many there
 /// were, which is what is put.
-fn half_trip(side: &Side, trips: &mut u64) -> Result<f64> {
+fn half_trip(side: &Side, trips: &mut u64, put: impl Fn(Rank, u64) -> Result<()>) -> Result<f64> {
     let peer = Rank(1 - side.client.rank().0);
     let own = side.own.word(TRIP_LINE);
-    let put = |number: u64| -> Result<()> {
-        let place = (TRIP_LINE * 128) as u64;
-        Ok(side.client.put(peer, place, black_box(&number.to_ne_bytes()))?)
-    };
     let seen = |number: u64| -> Result<()> {
         while own.load(Ordering::Acquire) != number {
             side.client.poll()?;
@@ -564,11 +589,11 @@ fn half_trip(side: &Side, trips: &mut u64) -> Result<f64> {
     let trip = || {
         *trips += 1;
         if side.first() {
-            put(*trips)?;
+            put(peer, *trips)?;
             return seen(*trips);
         }
         seen(*trips)?;
-        put(*trips)
+        put(peer, *trips)
     };
     let half = typical(side.count, trip)? / 2.0;
     side.meet()?;

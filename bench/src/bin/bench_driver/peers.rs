@@ -45,15 +45,15 @@ const FIGURES: [Figure; 8] = [
         more_is_better: false,
     },
     Figure {
-        name: "put of 8 B seen by the other side",
-        ours: "put8_seen_us",
+        name: "put of 8 B seen by the other side, not waited for",
+        ours: "put8_seen_turns_us",
         others: ["ucx_put_seen", "", "raw_put_seen"],
         unit: "µs",
         more_is_better: false,
     },
     Figure {
         name: "get of 8 B",
-        ours: "get8_us",
+        ours: "get8_turns_us",
         others: ["ucx_get8", "", "raw_get8"],
         unit: "µs",
         more_is_better: false,

@@ -5,8 +5,8 @@ set -u -o pipefail
 programs=$1 wire=$2 rounds=$3
 export GASNET_SUPERNODE_MAXSIZE=1
 port=13500
-# Seconds of one program; far more than any needs.
-limit=120
+# Seconds of one program, with the time it is stopped; far more than any needs.
+limit=600
 case $wire in
     tcp)
         address=127.0.0.1 beside=tcp provider='tcp;ofi_rxm' domain=lo
@@ -21,17 +21,21 @@ esac
 
 fail() { echo "$1" >&2; exit 1; }
 
-ours() { # ours KIND COUNT [tcp]: one pair, after one that warms up
-    "$programs/gasnetrun_ibv" -n 2 -c 1 "$programs/bench_net" "$1" 1 "${@:2}" || fail "bench_net $* failed"
+ours() { # ours KIND COUNT [tcp]: pair after pair
+    exec "$programs/gasnetrun_ibv" -n 2 -c 1 "$programs/bench_net" "$1" 1000000 "${@:2}"
 }
 
-# served WAIT COMMAND …: a server on processor 1 and, when it listens, the client of the same words on processor 0
+# served PORT COMMAND …: a server on processor 1 and, when it listens, the client of the same words on processor 0
 served() {
-    local wait=$1 server
+    local port server tries
+    port=$(printf %04X "$1")
     shift
     taskset -c 1 timeout "$limit" "$@" >/dev/null 2>/tmp/peers.server &
     server=$!
-    sleep "$wait"
+    for ((tries = 0; tries < 200; tries++)); do
+        ! grep -q ":$port 0*:0000 0A" /proc/net/tcp /proc/net/tcp6 || break
+        sleep 0.05
+    done
     taskset -c 0 timeout "$limit" "$@" "$address" 2>/tmp/peers.client || {
         kill "$server" 2>/dev/null
         fail "$* failed: $(tail -n 2 /tmp/peers.client /tmp/peers.server)"
@@ -39,21 +43,22 @@ served() {
     wait "$server"
 }
 
-# ucx KEY FIELD FACTOR WORDS …: a column of ucx_perftest (2: median in µs, 6: MiB/s, 8: messages a second)
+# ucx PORT WORDS …: ucx_perftest, columns once a second (2: median in µs of the last trips; of the second, 5: MiB/s, 7: messages)
 ucx() {
-    local key=$1 field=$2 factor=$3
-    shift 3
-    has ucx_perftest || return 0
-    port=$((port + 1))
-    served 0.5 ucx_perftest -p $port -f -v "$@" >/tmp/peers.ucx || exit 1
-    tail -n 1 /tmp/peers.ucx | awk -F, -v key="ucx_$key" -v field="$field" -v factor="$factor" \
+    served "$1" ucx_perftest -p "$1" -v -n 1000000000 "${@:2}"
+}
+
+# flood PORT KEY FIELD FACTOR COUNT WORDS …: COUNT messages of ucx_perftest and a column of all (6: MiB/s, 8: messages a second)
+flood() {
+    served "$1" ucx_perftest -p "$1" -f -v -n "$5" "${@:6}" >/tmp/peers.ucx || exit 1
+    tail -n 1 /tmp/peers.ucx | awk -F, -v key="ucx_$2" -v field="$3" -v factor="$4" \
         '$field > 0 { print key, $field * factor; found = 1 } END { exit !found }' || fail "ucx_perftest $*: $(cat /tmp/peers.ucx)"
 }
 
 # libfabric KEY FIELD FACTOR SIZE COUNT: a column of fi_pingpong (6: MB/s, 7: µs one way, both averages)
 libfabric() {
     has fi_pingpong || return 0
-    served 0.5 fi_pingpong -p "$provider" -e rdm -d $domain -S "$4" -I "$5" >/tmp/peers.fi || exit 1
+    served 47592 fi_pingpong -p "$provider" -e rdm -d $domain -S "$4" -I "$5" >/tmp/peers.fi || exit 1
     awk -v key="ofi_$1" -v field="$2" -v factor="$3" -v size="$4" \
         '$1 == size || $1 == size / 1024 "k" { print key, $field * factor; found = 1 } END { exit !found }' /tmp/peers.fi ||
         fail "fi_pingpong: $(cat /tmp/peers.fi)"
@@ -65,7 +70,7 @@ perftest() {
     shift 3
     if [ "$wire" != roce ] || ! has ib_send_lat; then return 0; fi
     size=$(sed -n 's/.* -s \([0-9]*\).*/\1/p' <<<"$*")
-    served 1.5 "$@" -d rxe0 -x 1 -F >/tmp/peers.raw || exit 1
+    served 18515 "$@" -d rxe0 -x 1 -F >/tmp/peers.raw || exit 1
     awk -v key="raw_$key" -v field="$field" -v factor="$factor" -v size="$size" \
         '$1 == size { print key, $field * factor; found = 1 } END { exit !found }' /tmp/peers.raw || fail "$*: $(cat /tmp/peers.raw)"
 }
@@ -73,32 +78,57 @@ perftest() {
 has() { command -v "$1" >/dev/null; }
 
 # Fewer operations on the emulated machine.
-if [ "$wire" = tcp ]; then few=5000 many=200000 blocks=4000 large=200; else few=1000 many=4000 blocks=300 large=40; fi
-for ((round = 0; round <= rounds; round++)); do
-    {
-        # Each figure of all, one after the other: other load of the machine comes and goes within a round.
-        ours short $few $beside
-        ucx short 2 2 -t ucp_am_lat -s 8 -n $few -w 100
-        libfabric short 7 2 8 $few
-        perftest short 5 2 ib_send_lat -s 8 -n $few
-        ucx tag 2 2 -t tag_lat -s 8 -n $few -w 100
-        ours small $few
-        ucx put_seen 2 1 -t ucp_put_lat -s 8 -n $few -w 100
-        perftest put_seen 5 1 ib_write_lat -s 8 -n $few
-        ucx get8 2 1 -t ucp_get -s 8 -n $few -w 100 -O 1
-        perftest get8 5 1 ib_read_lat -s 8 -n $few
-        ours rate $many $beside
-        ucx rate 8 0.001 -t ucp_am_bw -s 8 -n $many -w 100
-        perftest rate 5 1000 ib_send_bw -s 64 -n $many
-        ours puts $many
-        ucx puts8 8 0.001 -t ucp_put_bw -s 8 -n $many -w 100
-        perftest puts8 5 1000 ib_write_bw -s 8 -n $many
-        ours medium $blocks $beside
-        ucx medium 6 1.048576 -t ucp_am_bw -s 65536 -n $blocks -w 10
-        perftest medium 4 1.048576 ib_send_bw -s 65536 -n $blocks
-        ours put $large
-        ucx put 6 1.048576 -t ucp_put_bw -s 1048576 -n $large -w 10
-        perftest put 4 1.048576 ib_write_bw -s 1048576 -n $large -t 8
-    } >/tmp/peers.round
-    [ "$round" = 0 ] || cat /tmp/peers.round
-done
+if [ "$wire" = tcp ]; then few=5000 many=20000 blocks=400 large=20; else few=500 many=1000 blocks=30 large=4; fi
+export -f ours served ucx flood libfabric perftest has fail
+export programs wire address beside provider domain limit
+
+# turns COMMAND …: those that are here
+turns() {
+    local command here=() key field factor words
+    for command in "$@"; do
+        case $command in
+            *ucx*) has ucx_perftest || continue
+                port=$((port + 1))
+                read -r key field factor _ words <<<"$command"
+                # Over Soft-RoCE a flood of UCX does not go on once it was stopped.
+                if [ "$wire" = roce ] && [[ $words = *_bw* ]]; then
+                    command="once flood $port $key $((field + 1)) $factor $whole $words"
+                else
+                    command="column ucx_$key $field $factor ucx $port $words"
+                fi ;;
+            *libfabric*) has fi_pingpong || continue ;;
+            *perftest*) [ "$wire" = roce ] && has ib_send_lat || continue ;;
+        esac
+        here+=("$command")
+    done
+    "$programs/bench_turns" "$rounds" "$turn" "${here[@]}" || fail "the turns of $1 failed"
+}
+
+# UCX prints once a second.
+turn=1300
+turns "ours short $few${beside:+ $beside}" \
+    "short 2 2 ucx -t ucp_am_lat -s 8 -w 100" \
+    "tag 2 2 ucx -t tag_lat -s 8 -w 100" \
+    "once libfabric short 7 2 8 $((2 * few))" \
+    "once perftest short 5 2 ib_send_lat -s 8 -n $((2 * few))"
+turns "ours seen $few" \
+    "put_seen 2 1 ucx -t ucp_put_lat -s 8 -w 100" \
+    "once perftest put_seen 5 1 ib_write_lat -s 8 -n $((2 * few))"
+turns "ours get $few" \
+    "get8 2 1 ucx -t ucp_get -s 8 -w 100 -O 1" \
+    "once perftest get8 5 1 ib_read_lat -s 8 -n $((2 * few))"
+whole=$((4 * many))
+turns "ours rate $many${beside:+ $beside}" \
+    "rate 7 0.001 ucx -t ucp_am_bw -s 8 -w 100" \
+    "once perftest rate 5 1000 ib_send_bw -s 64 -n $whole"
+turns "ours puts $many" \
+    "puts8 7 0.001 ucx -t ucp_put_bw -s 8 -w 100" \
+    "once perftest puts8 5 1000 ib_write_bw -s 8 -n $whole"
+whole=$((10 * blocks))
+turns "ours medium $blocks${beside:+ $beside}" \
+    "medium 5 1.048576 ucx -t ucp_am_bw -s 65536 -w 10" \
+    "once perftest medium 4 1.048576 ib_send_bw -s 65536 -n $whole"
+whole=$((10 * large))
+turns "ours put $large" \
+    "put 5 1.048576 ucx -t ucp_put_bw -s 1048576 -w 10" \
+    "once perftest put 4 1.048576 ib_write_bw -s 1048576 -n $whole -t 8"
