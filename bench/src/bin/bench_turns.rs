@@ -1,12 +1,14 @@
 //! Lets programs take turns on one machine: one runs, the others are stopped. A machine that changes
 //! its speed within seconds changes it for all of them, and no program starts anew for each turn.
 //!
-//! Usage: `bench_turns ROUNDS MILLISECONDS COMMAND …`
+//! Usage: `bench_turns ROUNDS MILLISECONDS SLICES COMMAND …`
 //!
-//! Each COMMAND is run by bash and prints `KEY VALUE` lines, again and again; after each of its
-//! turns, which take as long as is asked for, or longer until there are two lines of each key, the
-//! median of a key's lines is a sample. The first line of a turn is left out: it began before. One
-//! that begins with `once` runs from its begin to its end in each turn, and all its lines count. One
+//! Each COMMAND is run by bash and prints `KEY VALUE` lines, again and again. In a round each of them
+//! runs for so many milliseconds in all, in so many slices, or in more until there are two lines of
+//! each key. The median of a key's lines is a sample. The first line of a round is left out: it began
+//! before. More than one slice is for values that do not count the time in which a program is
+//! stopped, as the median of many short times. One
+//! that begins with `once` runs from its begin to its end in each round, and all its lines count. One
 //! that begins with `column KEY NUMBER FACTOR` prints lines of columns with commas between; the value
 //! is the column of that number (from 1) times the factor, and lines without a number there are left out.
 //! Which command is first changes from round to round. The first round warms up; the samples of the
@@ -15,7 +17,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,6 +37,8 @@ struct Program<'a> {
     command: &'a str,
     child: Child,
     values: Receiver<Result<(String, f64), String>>,
+    /// Its processes, parents first, once it has told a value.
+    processes: Vec<i32>,
     /// What it said on its standard error.
     said: Arc<Mutex<String>>,
 }
@@ -50,10 +54,11 @@ type Values = BTreeMap<String, Vec<f64>>;
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [rounds, turn, commands @ ..] = &args[..] else {
-        return Err("usage: bench_turns ROUNDS MILLISECONDS COMMAND …".into());
+    let [rounds, turn, slices, commands @ ..] = &args[..] else {
+        return Err("usage: bench_turns ROUNDS MILLISECONDS SLICES COMMAND …".into());
     };
-    let (rounds, turn): (usize, _) = (rounds.parse()?, Duration::from_millis(turn.parse()?));
+    let (rounds, slices): (usize, u32) = (rounds.parse()?, slices.parse()?);
+    let turn = Duration::from_millis(turn.parse()?);
     let (mut running, mut once) = (Vec::new(), Vec::new());
     for command in commands {
         match command.strip_prefix("once ") {
@@ -61,18 +66,19 @@ fn main() -> Result<()> {
             None => running.push(Program::start_and_stop(command)?),
         }
     }
-    let all = running.len() + once.len();
     for round in 0..=rounds {
         let mut samples = Values::new();
-        for place in 0..all {
-            let place = (place + round) % all;
-            let values = match running.get(place) {
-                Some(program) => program.turn(turn)?,
-                None => Program::start(once[place - running.len()])?.whole_run()?,
-            };
+        let mut add = |values: Values| {
             for (key, values) in values {
                 samples.entry(key).or_default().push(median(values));
             }
+        };
+        if !running.is_empty() {
+            turns(&running, turn, slices)?.into_iter().for_each(&mut add);
+            running.rotate_left(1);
+        }
+        for command in &once {
+            add(Program::start(command)?.whole_run()?);
         }
         if round > 0 {
             let line = |(key, values): (&String, &Vec<f64>)| format!("{key} {}\n", values[0]);
@@ -80,6 +86,40 @@ fn main() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A round of the programs that are started: slice after slice of each. Their values.
+fn turns(programs: &[Program<'_>], turn: Duration, slices: u32) -> Result<Vec<Values>> {
+    let slice = turn.checked_div(slices).ok_or("no slices")?;
+    let begin = Instant::now();
+    let mut all = vec![Values::new(); programs.len()];
+    for program in programs {
+        program.forget();
+    }
+    let mut number = 0;
+    while number < slices || !all.iter().all(enough) {
+        for (program, values) in programs.iter().zip(&mut all) {
+            program.signal(Signal::SIGCONT);
+            std::thread::sleep(slice);
+            program.signal(Signal::SIGSTOP);
+            program.collect(values)?;
+        }
+        number += 1;
+        if let Some(late) = all.iter().position(|values| !enough(values))
+            && begin.elapsed() > PATIENCE
+        {
+            return Err(programs[late].failed(&format!("told too little in {PATIENCE:?}")));
+        }
+    }
+    for values in all.iter_mut().flat_map(BTreeMap::values_mut) {
+        values.remove(0);
+    }
+    Ok(all)
+}
+
+/// Whether there are two of each.
+fn enough(values: &Values) -> bool {
+    !values.is_empty() && values.values().all(|values| values.len() >= 2)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -146,15 +186,18 @@ impl<'a> Program<'a> {
                 }
             }
         });
-        Ok(Self { command, child, values, said })
+        Ok(Self { command, child, values, processes: Vec::new(), said })
     }
 
     /// Starts a command and stops it when it has told a value.
     fn start_and_stop(command: &'a str) -> Result<Self> {
-        let program = Self::start(command)?;
+        let mut program = Self::start(command)?;
         let value = program.next(Instant::now() + PATIENCE)?;
         value.ok_or_else(|| program.failed("ended without a value"))?;
-        program.signal(Signal::SIGSTOP)?;
+        let root = i32::try_from(program.child.id())?;
+        let below = Process::descendants(root).into_iter().map(|process| process.pid);
+        program.processes = std::iter::once(root).chain(below).collect();
+        program.signal(Signal::SIGSTOP);
         Ok(program)
     }
 
@@ -175,37 +218,36 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Sends a signal to all its processes, parents first: a parent that is stopped does not see
-    /// that its children are.
-    fn signal(&self, signal: Signal) -> Result<()> {
-        let root = i32::try_from(self.child.id())?;
-        let below = Process::descendants(root).into_iter().map(|process| process.pid);
-        let mut all: Vec<i32> = std::iter::once(root).chain(below).collect();
+    /// Sends a signal to all its processes; stops parents first, as a parent that is stopped does
+    /// not see that its children are.
+    fn signal(&self, signal: Signal) {
+        let send = |pid: &i32| {
+            let _gone = send(*pid, signal);
+        };
         if signal == Signal::SIGCONT {
-            all.reverse();
+            self.processes.iter().rev().for_each(send);
+        } else {
+            self.processes.iter().for_each(send);
         }
-        for pid in all {
-            let _gone = send(pid, signal);
-        }
-        Ok(())
     }
 
-    /// Lets it run for a turn. The values of each key but the first.
-    fn turn(&self, turn: Duration) -> Result<Values> {
+    /// Forgets the values that it has told.
+    fn forget(&self) {
         while self.values.try_recv().is_ok() {}
-        let begin = Instant::now();
-        self.signal(Signal::SIGCONT)?;
-        let mut values = Values::new();
-        while begin.elapsed() < turn || values.values().any(|values| values.len() < 2) {
-            let (key, value) =
-                self.next(begin + PATIENCE)?.ok_or_else(|| self.failed("ended in its turn"))?;
-            values.entry(key).or_default().push(value);
+    }
+
+    /// Takes the values that it has told; it must not have ended.
+    fn collect(&self, into: &mut Values) -> Result<()> {
+        loop {
+            match self.values.try_recv() {
+                Ok(value) => {
+                    let (key, value) = value.map_err(|error| self.failed(&error))?;
+                    into.entry(key).or_default().push(value);
+                }
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => return Err(self.failed("ended in its turn")),
+            }
         }
-        self.signal(Signal::SIGSTOP)?;
-        for values in values.values_mut() {
-            values.remove(0);
-        }
-        Ok(values)
     }
 
     /// All its values, when it has ended.
@@ -229,8 +271,10 @@ impl Drop for Program<'_> {
         }
         let (root, begin) = (self.child.id().cast_signed(), Instant::now());
         let processes = Process::descendants(root);
-        let _ = self.signal(Signal::SIGCONT);
-        let _ = self.signal(Signal::SIGTERM);
+        for pid in processes.iter().map(|process| process.pid).rev().chain([root]) {
+            let _gone = send(pid, Signal::SIGCONT);
+            let _gone = send(pid, Signal::SIGTERM);
+        }
         let there = |process: &Process| {
             Process::read(process.pid)
                 .is_some_and(|now| !now.is_zombie() && now.command == process.command)

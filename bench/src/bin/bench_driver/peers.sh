@@ -101,11 +101,11 @@ turns() {
         esac
         here+=("$command")
     done
-    "$programs/bench_turns" "$rounds" "$turn" "${here[@]}" || fail "the turns of $1 failed"
+    "$programs/bench_turns" "$rounds" $turn $slices "${here[@]}" || fail "the turns of $1 failed"
 }
 
-# UCX prints once a second.
-turn=1300
+# Medians of trips: in slices of 100 ms. UCX prints once a second.
+turn=1200 slices=12
 turns "ours short $few${beside:+ $beside}" \
     "short 2 2 ucx -t ucp_am_lat -s 8 -w 100" \
     "tag 2 2 ucx -t tag_lat -s 8 -w 100" \
@@ -117,6 +117,8 @@ turns "ours seen $few" \
 turns "ours get $few" \
     "get8 2 1 ucx -t ucp_get -s 8 -w 100 -O 1" \
     "once perftest get8 5 1 ib_read_lat -s 8 -n $((2 * few))"
+# Rates count the time in which a program is stopped.
+turn=1300 slices=1
 whole=$((4 * many))
 turns "ours rate $many${beside:+ $beside}" \
     "rate 7 0.001 ucx -t ucp_am_bw -s 8 -w 100" \
