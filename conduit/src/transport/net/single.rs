@@ -87,7 +87,7 @@ impl NetTransport {
                 context.fail(error);
             }
         };
-        self.enter(|_| failed(service.serve()));
+        self.enter(|_| failed(service.serve_and_arm()));
         // Outside the network: a signal that comes now may end the job over it.
         let _ = service.wait(slice.min(deadlines::NAP.limit));
         self.enter(|_| failed(service.consume()));

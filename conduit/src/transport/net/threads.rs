@@ -390,15 +390,28 @@ impl std::fmt::Debug for InlineService {
 }
 
 impl InlineService {
-    /// Connections that are wanted or under way.
+    /// Connections that are wanted or under way. Arms nothing, which would be a system call.
     pub(super) fn connect(&self) -> Result<(), Error> {
         self.service.connect().map(|_| ())
     }
 
-    /// All that is to be done now.
+    /// All that is to be done now, without a sleep after it.
     pub(super) fn serve(&self) -> Result<(), Error> {
         self.connect()?;
         self.service.links.context.read_device_events()
+    }
+
+    /// All that is to be done before [`InlineService::wait`].
+    pub(super) fn serve_and_arm(&self) -> Result<(), Error> {
+        self.service.arm()?;
+        self.serve()
+    }
+
+    /// Whether a datagram for connections has made an event that nobody has consumed.
+    #[cfg(test)]
+    pub(super) fn has_event(&self) -> bool {
+        let channels = self.service.connector.iter().map(|(_, channel)| readable(channel.fd()));
+        wait(&mut channels.collect::<Vec<_>>(), PollTimeout::ZERO).expect("poll")
     }
 
     /// Sleeps until something is readable, at most so long.
@@ -428,6 +441,7 @@ impl Service {
     fn serve(&self) -> Result<(), Error> {
         let context = &*self.links.context;
         while !self.stop.is_requested() {
+            self.arm()?;
             let timeout = [self.connect()?, self.flush_acks()].into_iter().flatten().min();
             let timeout = timeout.map_or(PollTimeout::NONE, |left| {
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
@@ -492,6 +506,11 @@ impl Service {
         context.has_pending_acks().then_some(deadlines::ACK_RETRY.limit)
     }
 
+    /// A datagram for connections makes an event from now on.
+    fn arm(&self) -> Result<(), Error> {
+        self.connector.as_ref().map_or(Ok(()), |(connector, _)| Ok(connector.arm()?))
+    }
+
     /// Connections that are wanted or under way; returns how long the handshake can be left alone.
     fn connect(&self) -> Result<Option<Duration>, Error> {
         let context = &*self.links.context;
@@ -501,7 +520,6 @@ impl Service {
             }
             return Ok(None);
         };
-        connector.arm()?;
         let mut opened = 0;
         while let Some((rank, heard)) = context.connect_queue.take() {
             if heard {

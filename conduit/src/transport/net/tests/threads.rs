@@ -76,6 +76,24 @@ fn a_network_of_one_thread_has_no_other() {
     }
 }
 
+/// A program that polls makes no system call for connections that nobody wants.
+#[test]
+fn polls_arm_nothing() {
+    run(2, 0, &Kind { fake: true, single: true, dynamic: true, ..PLAIN }, |member| {
+        let Some(service) = &member.net.threads.inline else { return };
+        let count = AtomicU32::new(0);
+        let handler = |_: Arrived<'_>| {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        // Both connect, by datagrams that one of them waits for.
+        member.send(&request(Rank(1 - member.rank), &[], AmPayload::None), &handler);
+        member.poll_until(&handler, || count.load(Ordering::Relaxed) > 0);
+        assert!(!service.has_event(), "a datagram made an event");
+        service.serve_and_arm().expect("armed");
+        member.meet(&handler);
+    });
+}
+
 /// Counts requests, from any thread.
 #[derive(Default)]
 struct Counting {
