@@ -1,6 +1,6 @@
 //! A rail: one opened port with its queues.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bootstrap::Rank;
@@ -138,8 +138,8 @@ pub(super) struct Rail {
     pub(super) spares: FreeList,
     /// A receive buffer that is posted when nobody waits (`recv_buffers.rs`).
     pub(super) waiting: WaitingBuffer,
-    /// The last poll found messages: the next one asks for a batch.
-    pub(super) is_busy: AtomicBool,
+    /// Polls in a row that found one message each (`am/polls.rs`).
+    pub(super) row: AtomicU8,
     /// Polling an empty completion queue needs no system call.
     pub(super) cheap_poll: bool,
     /// A thread alone takes messages from this rail.
@@ -202,7 +202,7 @@ impl Rail {
             shared,
             spares: FreeList::default(),
             waiting: WaitingBuffer::new(sharing),
-            is_busy: AtomicBool::new(false),
+            row: AtomicU8::new(0),
             is_taken: AtomicBool::new(false),
             is_reaped: AtomicBool::new(false),
             receiving: Turn::default(),

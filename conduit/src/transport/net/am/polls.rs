@@ -15,6 +15,9 @@ use crate::transport::net::rail::Rail;
 
 /// Messages of a batch.
 const MESSAGES: usize = 16;
+/// Polls in a row that find a message each before one asks for a batch. An answer may be there each time somebody
+/// looks for it, and a batch costs a poll that finds one message 100 instructions more.
+const ROW: u8 = 8;
 
 /// What a poll takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +28,12 @@ pub(crate) enum Poll {
     Internal,
     /// Completions of sends only: what a rank inside a handler may take.
     SendsOnly,
+}
+
+/// Whether messages come one after the other.
+#[inline(always)]
+fn asks_for_batch(rail: &Rail) -> bool {
+    rail.row.load(Ordering::Relaxed) >= ROW
 }
 
 impl Receiver<'_> {
@@ -99,13 +108,13 @@ impl Receiver<'_> {
         if let [rail] = &self.0.rails[..]
             && what == Poll::All
             && !locked
-            && !rail.is_busy.load(Ordering::Relaxed)
+            && !asks_for_batch(rail)
             && !rail.is_taken.load(Ordering::Relaxed)
             && !rail.receiving.is_shared()
         {
             let mut one = Completion::EMPTY;
             match rail.recv_cq.look(&mut one) {
-                Look::Nothing => return Ok(self.0.post_waiting(rail).map(|()| 0)?),
+                Look::Nothing => return Ok(self.found_none(rail)?),
                 Look::One => return self.receive_one(&one, sink),
                 // The poll below says why.
                 Look::Failed => {}
@@ -157,7 +166,7 @@ impl Receiver<'_> {
         Ok(0)
     }
 
-    /// Takes messages from one rail: one where the last poll found none, else a batch.
+    /// Takes messages from one rail: one, or a batch where each of the last polls found one.
     #[inline(never)]
     pub(crate) fn receive_on<S: Sink + ?Sized>(
         self,
@@ -167,17 +176,24 @@ impl Receiver<'_> {
         locked: bool,
     ) -> Result<usize, Error> {
         let rail = &self.0.rails[at];
-        if rail.is_busy.load(Ordering::Relaxed) {
+        if asks_for_batch(rail) {
             return self.receive_batch(at, sink, what, locked);
         }
         let mut one = [Completion::EMPTY];
         if self.poll_cq(rail, &mut one, locked)? == 0 {
-            return self.0.post_waiting(rail).map(|()| 0);
+            return self.found_none(rail);
         }
         self.take_one(at, &one[0], sink, what)
     }
 
-    /// Takes the first message after a look that found none. The next look asks for a batch.
+    /// After a look that found nothing; 0.
+    #[inline(always)]
+    fn found_none(self, rail: &Rail) -> Result<usize, Error> {
+        rail.row.store(0, Ordering::Relaxed);
+        self.0.post_waiting(rail).map(|()| 0)
+    }
+
+    /// Takes the message that a look found.
     #[inline(always)]
     fn take_one<S: Sink + ?Sized>(
         self,
@@ -186,7 +202,8 @@ impl Receiver<'_> {
         sink: &S,
         what: Poll,
     ) -> Result<usize, Error> {
-        self.0.rails[at].is_busy.store(true, Ordering::Relaxed);
+        let row = &self.0.rails[at].row;
+        row.store(row.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
         let mut acks = AcksOfBatch::NONE;
         if !self.took_short(at, one, sink, what, &mut acks)? {
             self.received(at, one, sink, what, &mut acks)?;
@@ -210,8 +227,10 @@ impl Receiver<'_> {
         let count = self.poll_cq(rail, &mut batch, locked)?;
         let batch = &batch[..count];
         if batch.is_empty() {
-            rail.is_busy.store(false, Ordering::Relaxed);
-            return self.0.post_waiting(rail).map(|()| 0);
+            return self.found_none(rail);
+        }
+        if batch.len() == 1 {
+            rail.row.store(0, Ordering::Relaxed);
         }
         let internal = |completion: &&Completion| {
             completion.imm.is_some_and(|imm| header::handler_of(imm) < FIRST_CLIENT_HANDLER)
