@@ -174,7 +174,7 @@ impl Waiter {
                 self.look_at_clock(context);
             }
             if self.idle > EAGER {
-                std::hint::spin_loop();
+                pause(context);
             }
         } else {
             self.give_way(context, self.idle - spins, ready);
@@ -210,7 +210,7 @@ impl Waiter {
         let waits = &context.waits;
         let yields = match waits.mode() {
             WaitMode::Spin if waits.oversubscribed() => u32::MAX,
-            WaitMode::Spin => return std::hint::spin_loop(),
+            WaitMode::Spin => return pause(context),
             _ if waits.wanted() => 0,
             WaitMode::Block => YIELDS_BLOCK,
             WaitMode::SpinBlock => YIELDS,
@@ -251,6 +251,17 @@ impl Waiter {
         }
         self.armed = None;
         self.slice = (self.slice * 2).min(self.most);
+    }
+}
+
+/// The processor's pause, where polls look at memory alone. Those of a network, which look at queues
+/// of an adapter or make system calls, leave the memory in peace long enough by themselves; a pause
+/// may be far longer there than what is waited for: on an emulated machine a round trip of a Short
+/// over Soft-RoCE took 0.88 of the time without.
+#[inline]
+fn pause(context: &RankContext) {
+    if !context.networked() {
+        std::hint::spin_loop();
     }
 }
 
