@@ -34,6 +34,18 @@ pub fn middle(mut times: Vec<Duration>) -> Result<f64> {
     Ok(middle.as_secs_f64() * 1e6)
 }
 
+/// Median; 0 of nothing.
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => sorted[odd / 2],
+        even => f64::midpoint(sorted[even / 2 - 1], sorted[even / 2]),
+    }
+}
+
 /// The median of the times of `count` calls, microseconds.
 ///
 /// # Errors

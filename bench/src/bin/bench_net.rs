@@ -556,10 +556,10 @@ const TRIP_PLACE: u64 = (TRIP_LINE * 128) as u64;
 fn seen(side: &mut Side) -> Result<()> {
     let mut trips = 0;
     for pair in 0..=side.pairs {
-        let (first, mut number) = (trips + 1, trips);
+        let first = trips + 1;
         let words: Vec<[u8; 8]> = (first..).map(u64::to_ne_bytes).take(side.count).collect();
         let value = side.client.scope(|scope| -> Result<f64> {
-            let half = half_trip(side, &mut number, |peer, number| {
+            let half = half_trip(side, &mut trips, |peer, number| {
                 let word = black_box(&words[usize::try_from(number - first)?]);
                 let _ = scope.put_nbi(peer, TRIP_PLACE, word, LocalCompletion::Now, Flags::NONE)?;
                 Ok(())
@@ -567,7 +567,6 @@ fn seen(side: &mut Side) -> Result<()> {
             scope.nbi_wait(Operations::ALL)?;
             Ok(half)
         })??;
-        trips = number;
         side.tell(pair, &[("put8_seen_turns_us", value)]);
     }
     Ok(())

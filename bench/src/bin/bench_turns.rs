@@ -7,12 +7,13 @@
 //! runs for so many milliseconds in all, in so many slices, or in more until there are two lines of
 //! each key. The median of a key's lines is a sample. The first line of a round is left out: it began
 //! before. More than one slice is for values that do not count the time in which a program is
-//! stopped, as the median of many short times. One
-//! that begins with `once` runs from its begin to its end in each round, and all its lines count. One
-//! that begins with `column KEY NUMBER FACTOR` prints lines of columns with commas between; the value
-//! is the column of that number (from 1) times the factor, and lines without a number there are left out.
-//! Which command is first changes from round to round. The first round warms up; the samples of the
-//! others are printed as `KEY VALUE` lines.
+//! stopped, as the median of many short times.
+//!
+//! A command that begins with `once` runs from its begin to its end in each round, and all its lines
+//! count. One that begins with `column KEY NUMBER FACTOR` prints lines of columns with commas
+//! between; the value is the column of that number (from 1) times the factor, and lines without a
+//! number there are left out. Which command is first changes from round to round. The first round
+//! warms up; the samples of the others are printed as `KEY VALUE` lines.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -21,6 +22,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bench::timing::median;
 use nix::sys::signal::Signal;
 use testkit::process::{Process, send};
 use testkit::report::show;
@@ -70,7 +72,7 @@ fn main() -> Result<()> {
         let mut samples = Values::new();
         let mut add = |values: Values| {
             for (key, values) in values {
-                samples.entry(key).or_default().push(median(values));
+                samples.entry(key).or_default().push(median(&values));
             }
         };
         if !running.is_empty() {
@@ -120,11 +122,6 @@ fn turns(programs: &[Program<'_>], turn: Duration, slices: u32) -> Result<Vec<Va
 /// Whether there are two of each.
 fn enough(values: &Values) -> bool {
     !values.is_empty() && values.values().all(|values| values.len() >= 2)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 impl Lines {

@@ -6,10 +6,12 @@
 
 use std::process::Command;
 
+use bench::timing::median;
+
 use crate::Repetitions;
 use crate::ranks::measure_bound;
 use crate::row::{Findings, Row, Target, Verdict};
-use crate::run::{Failure, Result, Samples, median, sibling};
+use crate::run::{Failure, Result, Samples, sibling};
 
 /// Pairs inside one launch; their median is one sample.
 const INNER: &str = "3";

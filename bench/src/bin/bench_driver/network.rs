@@ -5,9 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use bench::timing::median;
+
 use crate::Repetitions;
 use crate::row::{Findings, Row, Target, Verdict, quantity};
-use crate::run::{Failure, Result, Samples, job, median, run, run_within, sibling};
+use crate::run::{Failure, Result, Samples, job, run, run_within, sibling};
 
 /// Each rank on a host of its own, over the software adapter.
 pub(crate) const SOFT: [(&str, &str); 2] =

@@ -45,7 +45,7 @@ const FIGURES: [Figure; 8] = [
         more_is_better: false,
     },
     Figure {
-        name: "put of 8 B seen by the other side, not waited for",
+        name: "put of 8 B seen by the other side",
         ours: "put8_seen_turns_us",
         others: ["ucx_put_seen", "", "raw_put_seen"],
         unit: "µs",
@@ -142,8 +142,8 @@ fn findings(samples: Samples, wire: Wire) -> Result<Findings> {
     }
     let rows = rows(&samples, wire)?;
     let notes = vec![format!(
-        "peers, {}: all by turns, figure by figure, on the same two processors, one process on each. Ours and UCX: medians of the trips of a round; \
-         libfabric (fi_pingpong) tells the average alone. UCX: ucp_am_lat, tag_lat, ucp_put_lat, ucp_get, ucp_am_bw and \
+        "peers, {}: all by turns, figure by figure, on the same two processors, one process on each: one runs, the others are stopped. Ours and \
+         UCX: medians of the trips of a round; libfabric (fi_pingpong) tells the average alone. Puts that are seen are not waited for. UCX: ucp_am_lat, tag_lat, ucp_put_lat, ucp_get, ucp_am_bw and \
          ucp_put_bw over {}; latencies of one way are doubled. Bare means: {}.",
         wire.words().1,
         match wire {

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bench::timing::median;
 use serde_json::{Map, Value, json};
 
 use crate::machine;
 use crate::row::{Findings, Row};
-use crate::run::{Failure, Result, median};
+use crate::run::{Failure, Result};
 
 /// Where records are.
 pub(crate) const RUNS: &str = "docs/bench/runs";

@@ -1,7 +1,9 @@
 //! One line of the table: a figure, what it is compared with, and the verdict.
 
+use bench::timing::median;
+
 use crate::curves::Curve;
-use crate::run::{Failure, Result, Samples, median};
+use crate::run::{Failure, Result, Samples};
 
 /// What a figure has to reach.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use bench::sys::now_ns;
+use bench::timing::median;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
@@ -269,15 +270,4 @@ fn kilobytes(pid: impl Display, file: &str, name: &str) -> io::Result<Option<f64
     let text = std::fs::read_to_string(format!("/proc/{pid}/{file}"))?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     Ok(line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()))
-}
-
-/// Median; 0 of nothing.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => 0.0,
-        odd if odd % 2 == 1 => sorted[odd / 2],
-        even => f64::midpoint(sorted[even / 2 - 1], sorted[even / 2]),
-    }
 }
