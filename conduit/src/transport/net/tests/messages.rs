@@ -434,7 +434,8 @@ fn a_rank_that_64_peers_use_posts_half_of_what_it_did() {
 #[test]
 fn requests_of_a_batch_are_acked_together() {
     const ROUNDS: u32 = 50;
-    const REQUESTS: u32 = 8;
+    // Those after a row of single ones are a batch.
+    const REQUESTS: u32 = 12;
     let sizes = Sizes { slack: 1, ..USUAL };
     run(2, 0, &Kind { sizes, ..PLAIN }, |member| {
         let context = &member.net.context;
