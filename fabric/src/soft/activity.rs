@@ -44,6 +44,11 @@ impl Activity {
         }
     }
 
+    /// Counts polls, or posts: only changes matter, and an atomic addition costs as much as a look.
+    pub(super) fn count(counter: &AtomicU64) {
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
     /// For the progress thread: somebody polled since the last call, or will as soon as a stream has
     /// something, and nobody wants to be woken.
     pub(super) fn is_polled(&self) -> bool {

@@ -105,7 +105,7 @@ impl SoftDevice {
     pub(super) fn send_reverse(
         &self,
         qp: &QpShared,
-        message: Gather<'_>,
+        message: &mut Gather<'_>,
         rest: &dyn Fn(usize) -> Vec<u8>,
     ) -> bool {
         try_lock_for(&self.progress, Wait::No)

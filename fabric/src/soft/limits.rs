@@ -67,6 +67,8 @@ pub(super) const HOT: usize = 4;
 pub(super) const HOT_MISSES: u32 = 200;
 /// Turns with data after which a hot stream may leave the epoll.
 pub(super) const UNWATCH: u32 = 64;
+/// One pass in so many of a thread that polls looks for hot streams that are so no more.
+pub(super) const COOL_EVERY: u32 = 8;
 /// One pass in so many asks the system which other streams are ready.
 pub(super) const ASK_EVERY: u32 = 16;
 /// One in so many of the descriptors that the process may have is for connections that have not

@@ -15,6 +15,9 @@ use std::sync::atomic::AtomicU64 as RegionWord;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use heapless::Vec;
+use rustix::net::{RecvFlags, SendFlags};
+
 use super::slots::Chunks;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, order_in_models, yield_now};
 use crate::{Access, Data, Sge};
@@ -37,7 +40,7 @@ struct Slot {
 #[derive(Debug, Default)]
 struct Book {
     used: u32,
-    free: Vec<u32>,
+    free: std::vec::Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -245,16 +248,15 @@ impl Span<'_> {
 }
 
 /// Bytes that are rather copied together than sent as a list.
-const JOINED: usize = 256;
+pub(super) const JOINED: usize = 256;
 /// Fragments in one system call.
 pub(super) const MAX_FRAGMENTS: usize = 32;
 
 /// A list of memory fragments for one system call: bytes of this program and spans of regions.
 #[derive(Debug)]
 pub(super) struct Fragments<'a, D> {
-    list: [libc::iovec; MAX_FRAGMENTS],
-    pins: [Option<&'a Slot>; MAX_FRAGMENTS],
-    count: usize,
+    list: Vec<libc::iovec, MAX_FRAGMENTS>,
+    pins: Vec<Option<&'a Slot>, MAX_FRAGMENTS>,
     total: usize,
     direction: PhantomData<(D, &'a mut [u8])>,
 }
@@ -273,35 +275,22 @@ pub(super) enum In {}
 
 impl<'a, D> Fragments<'a, D> {
     pub(super) const fn new() -> Self {
-        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        Self {
-            list: [none; MAX_FRAGMENTS],
-            pins: [None; MAX_FRAGMENTS],
-            count: 0,
-            total: 0,
-            direction: PhantomData,
-        }
+        Self { list: Vec::new(), pins: Vec::new(), total: 0, direction: PhantomData }
     }
 
     pub(super) const fn total(&self) -> usize {
         self.total
     }
 
-    pub(super) const fn room(&self) -> usize {
-        MAX_FRAGMENTS - self.count
+    pub(super) fn room(&self) -> usize {
+        MAX_FRAGMENTS - self.list.len()
     }
 
     fn push(&mut self, base: u64, len: usize, pin: Option<&'a Slot>) -> bool {
-        let (Some(fragment), Some(held)) =
-            (self.list.get_mut(self.count), self.pins.get_mut(self.count))
-        else {
-            return false;
-        };
-        *fragment = libc::iovec { iov_base: base as *mut libc::c_void, iov_len: len };
-        *held = pin;
-        self.count += 1;
-        self.total += len;
-        true
+        let fragment = libc::iovec { iov_base: base as *mut libc::c_void, iov_len: len };
+        let taken = self.list.push(fragment).is_ok() && self.pins.push(pin).is_ok();
+        self.total += if taken { len } else { 0 };
+        taken
     }
 
     /// Adds memory of a region; false: no room.
@@ -319,7 +308,7 @@ impl<'a, D> Fragments<'a, D> {
 
     /// Where bytes from `from` on are, up to `len` of them.
     fn parts(&self, mut from: usize, mut len: usize) -> impl Iterator<Item = (*mut u8, usize)> {
-        self.list.iter().take(self.count).filter_map(move |fragment| {
+        self.list.iter().filter_map(move |fragment| {
             let skip = from.min(fragment.iov_len);
             from -= skip;
             let part = (fragment.iov_len - skip).min(len);
@@ -333,14 +322,14 @@ impl<'a, D> Fragments<'a, D> {
         // SAFETY: a msghdr of zeros is valid: no name, no control data.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = self.list.as_mut_ptr();
-        message.msg_iovlen = self.count as _;
+        message.msg_iovlen = self.list.len() as _;
         message
     }
 }
 
 impl<D> Drop for Fragments<'_, D> {
     fn drop(&mut self) {
-        for slot in self.pins.iter().take(self.count).flatten() {
+        for slot in self.pins.iter().flatten() {
             slot.users.fetch_sub(1, Ordering::Release);
         }
     }
@@ -364,6 +353,18 @@ pub(super) fn without_waiting(
     }
 }
 
+/// Sends what the socket takes of some bytes. By rustix, whose calls of the system are no points where
+/// a thread may be cancelled, as those of the C library are, which costs two atomics each.
+fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Option<usize>> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    without_waiting(|| Ok(rustix::net::send(socket, bytes, flags)?))
+}
+
+/// Receives what is there into some bytes; `None`: nothing now.
+pub(super) fn receive_bytes(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+    without_waiting(|| Ok(rustix::net::recv(socket, &mut *bytes, RecvFlags::DONTWAIT)?.0))
+}
+
 impl<'a> Gather<'a> {
     /// Adds bytes; false: no room.
     pub(super) fn bytes(&mut self, bytes: &'a [u8]) -> bool {
@@ -384,33 +385,24 @@ impl<'a> Gather<'a> {
     }
 
     /// Sends what the socket takes; `None`: nothing now.
-    pub(super) fn send(mut self, socket: BorrowedFd<'_>) -> io::Result<Option<usize>> {
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        if let [one] = self.list.get(..self.count).unwrap_or_default() {
-            return without_waiting(|| {
-                // SAFETY: the fragment is live (borrowed bytes or a counted span) and is only read
-                // by the call.
-                count(unsafe { libc::send(socket.as_raw_fd(), one.iov_base, one.iov_len, flags) })
-            });
+    pub(super) fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<Option<usize>> {
+        if let ([one], [None]) = (&self.list[..], &self.pins[..]) {
+            // SAFETY: a fragment that keeps no region is of bytes that are borrowed for `'a`.
+            let bytes = unsafe { std::slice::from_raw_parts(one.iov_base.cast(), one.iov_len) };
+            return send_bytes(socket, bytes);
         }
         if self.total() <= JOINED {
-            return self.send_joined(socket, flags);
+            // The system takes longer over a list.
+            let mut bytes = [0_u8; JOINED];
+            let used = self.copy(0, &mut bytes);
+            return send_bytes(socket, bytes.get(..used).unwrap_or_default());
         }
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         let message = self.header();
         without_waiting(|| {
             // SAFETY: the fragments are live (borrowed bytes and counted spans) and are only read
             // by the call.
             count(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) })
-        })
-    }
-
-    /// Few bytes are copied together: the system takes longer over a list.
-    fn send_joined(&self, socket: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<Option<usize>> {
-        let mut bytes = [0_u8; JOINED];
-        let used = self.copy(0, &mut bytes);
-        without_waiting(|| {
-            // SAFETY: `used` bytes of a living buffer.
-            count(unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), used, flags) })
         })
     }
 }

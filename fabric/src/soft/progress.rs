@@ -21,7 +21,7 @@ use settings::deadlines::soft::{WATCH_BUSY, WATCH_IDLE};
 use super::context::{Context, DATAGRAMS, LISTENER};
 use super::handshake::{Accepting, Connecting, Parked};
 use super::limits::{
-    ASK_EVERY, BURST_PASSES, BURST_REST, HOT, HOT_MISSES, SCRATCH, TICK_EVERY, UNWATCH,
+    ASK_EVERY, BURST_PASSES, BURST_REST, COOL_EVERY, HOT, HOT_MISSES, SCRATCH, TICK_EVERY, UNWATCH,
 };
 use super::lock::{Wait, try_lock_for};
 use super::qp::Qp;
@@ -210,7 +210,9 @@ impl Progress {
         }
         // The progress thread sleeps until the system announces a stream, unless it only naps.
         let polled = !eager && !ctx.activity.is_blocked() && ctx.activity.waker.is_napping();
-        self.cool(ctx, polled);
+        if eager || self.passes.is_multiple_of(COOL_EVERY) {
+            self.cool(ctx, polled);
+        }
         let slept = std::mem::take(&mut self.slept) && !self.found;
         let ask = eager || slept || self.hot.is_empty() || ctx.activity.is_blocked();
         if ask || (!self.found && self.passes.is_multiple_of(ASK_EVERY)) {

@@ -2,8 +2,8 @@
 
 use settings::deadlines::soft::RECONNECT_FIRST;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
+use super::activity::Activity;
 use super::device::SoftDevice;
 use super::limits::{MAX_RD_ATOM, retry_timeout};
 use super::lock::{Wait, try_lock_for};
@@ -217,7 +217,7 @@ impl QueuePair for QpHandle {
         }
         let mut sq = try_lock_for(&qp.sq, Wait::Post).ok_or(PostError::Full)?;
         let ctx = &qp.ctx;
-        ctx.activity.posts.fetch_add(1, Relaxed);
+        Activity::count(&ctx.activity.posts);
         // While the progress thread naps it runs soon: small requests may wait for others.
         let napping = ctx.activity.waker.is_napping();
         sq.post(qp, send, ctx.slots.sends(qp.number), napping, |message, rest| {

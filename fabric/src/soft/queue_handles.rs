@@ -2,8 +2,8 @@
 //! open.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
+use super::activity::Activity;
 use super::cq::Cq;
 use super::device::SoftDevice;
 use super::rq::Rq;
@@ -23,7 +23,7 @@ impl CompletionQueue for CqHandle {
 
     fn poll(&self, into: &mut [Completion]) -> Result<usize, Error> {
         self.cq.check_overflow()?;
-        self.device.ctx.activity.polls.fetch_add(1, Relaxed);
+        Activity::count(&self.device.ctx.activity.polls);
         let count = self.cq.drain(into);
         if count != 0 || into.is_empty() {
             return Ok(count);

@@ -169,7 +169,7 @@ impl SendQueue {
         send: &SendWr<'_>,
         released: u64,
         may_defer: bool,
-        reverse: impl Fn(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
+        reverse: impl Fn(&mut Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
     ) -> Result<(), PostError> {
         if self.tail.saturating_sub(released) >= self.max {
             return Err(PostError::Full);
@@ -214,7 +214,7 @@ impl SendQueue {
         qp: &QpShared,
         (number, wqe, data): (u64, &Wqe, &Data<'_>),
         (back, idle): (bool, bool),
-        reverse: impl Fn(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
+        reverse: impl Fn(&mut Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
     ) {
         if back && idle && self.write_reverse(qp, wqe, data, &reverse) {
             return;

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use super::limits::{RAW_LARGE, RAW_SMALL, SEAL_AT_ONCE};
 use super::lock::{Wait, try_lock_for};
-use super::memory::{Gather, Scatter, without_waiting};
+use super::memory::{Gather, Scatter, receive_bytes, without_waiting};
 use super::record::{HEAD, MAX_RECORD, MAX_TEXT, Opener, Sealer, Secret, TAG, Tampered};
 
 // A record that is not all there leaves room for the rest of it.
@@ -74,10 +74,10 @@ impl Stream {
     }
 
     /// Writes what the stream takes; `None`: nothing now.
-    pub(super) fn send(&self, data: Gather<'_>) -> io::Result<Option<usize>> {
+    pub(super) fn send(&self, data: &mut Gather<'_>) -> io::Result<Option<usize>> {
         match &self.secure {
             None => data.send(self.tcp.as_fd()),
-            Some(secure) => secure.send(&self.tcp, &data),
+            Some(secure) => secure.send(&self.tcp, data),
         }
     }
 
@@ -98,7 +98,7 @@ impl Stream {
             return secure.receive(&self.tcp, place, buffer);
         }
         let (direct, asked, count) = match place {
-            None => (0, buffer.len(), without_waiting(|| (&self.tcp).read(buffer))?),
+            None => (0, buffer.len(), receive_bytes(self.tcp.as_fd(), buffer)?),
             Some(mut into) => {
                 let direct = into.total();
                 into.buffer(buffer);

@@ -503,10 +503,12 @@ impl NetTransport {
         self.enter(|context| context.take_ends(looks, done))
     }
 
-    /// Whether only receive completions are possible, and polling for them needs no system call.
+    /// Whether only receive completions are possible.
     #[inline]
     pub(crate) fn only_receives(&self) -> bool {
-        Receiver(&self.context).only_receives()
+        let context = &self.context;
+        let quiet = context.receive.deferred.is_empty() && !context.has_pending_acks();
+        quiet && !context.rails.iter().any(Rail::is_sending)
     }
 
     /// Posts as much of a put as there is room for. `Yes`: all of it; `Full`: poll and call again

@@ -129,7 +129,7 @@ impl Progress {
     pub(in crate::soft) fn send_reverse(
         &mut self,
         qp: &QpShared,
-        message: Gather<'_>,
+        message: &mut Gather<'_>,
         rest: &dyn Fn(usize) -> Vec<u8>,
     ) -> bool {
         self.responder(qp).is_some_and(|responder| responder.send_reverse(message, rest))

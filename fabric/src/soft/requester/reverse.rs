@@ -3,10 +3,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::transmit::{gather, push_kept};
+use super::transmit::{push_kept, push_whole};
 use super::wqe::Wqe;
 use super::{Responses, SendQueue, Stop};
-use crate::soft::memory::Gather;
+use crate::soft::memory::{Gather, JOINED};
 use crate::soft::qp_shared::{Delivered, QpShared};
 use crate::soft::wire::{REQUEST, Request, low};
 use crate::{Data, Operation};
@@ -24,15 +24,15 @@ impl SendQueue {
         qp: &QpShared,
         wqe: &Wqe,
         data: &Data<'_>,
-        send: impl FnOnce(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
+        send: impl FnOnce(&mut Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
     ) -> bool {
         let header = wqe.header(low(self.tail - 1 - self.base));
         let head = header.get(..REQUEST).unwrap_or_default();
-        let mut out = Gather::new();
-        if !(out.bytes(head) && gather(&mut out, qp, data)) {
+        let (mut room, mut out) = ([0; JOINED], Gather::new());
+        if !push_whole(&mut out, &mut room, qp, head, data) {
             return false;
         }
-        if !send(out, &|written| rest_after(written, head, qp, data)) {
+        if !send(&mut out, &|written| rest_after(written, head, qp, data)) {
             return false;
         }
         self.next = self.tail;
@@ -45,7 +45,7 @@ impl SendQueue {
     pub(in crate::soft) fn flush_burst(
         &mut self,
         qp: &QpShared,
-        reverse: impl FnOnce(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
+        reverse: impl FnOnce(&mut Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
     ) {
         if !(self.backward && self.write_burst_reverse(reverse)) {
             self.flush(qp);
@@ -54,13 +54,14 @@ impl SendQueue {
 
     fn write_burst_reverse(
         &mut self,
-        reverse: impl FnOnce(Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
+        reverse: impl FnOnce(&mut Gather<'_>, &dyn Fn(usize) -> Vec<u8>) -> bool,
     ) -> bool {
         let mut out = Gather::new();
         push_kept(&mut out, &self.backlog, &(0..self.backlog.len()));
-        if !reverse(out, &|written| self.backlog.iter().skip(written).copied().collect()) {
+        if !reverse(&mut out, &|written| self.backlog.iter().skip(written).copied().collect()) {
             return false;
         }
+        drop(out);
         self.backlog.clear();
         self.deferred = 0;
         self.backward = false;

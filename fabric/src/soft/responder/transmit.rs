@@ -55,7 +55,8 @@ impl Responder {
                 skip = 0;
             }
             let wanted = fragments.total();
-            let sent = self.stream.send(fragments).ok()?;
+            let sent = self.stream.send(&mut fragments).ok()?;
+            drop(fragments);
             let Some(written) = sent else { return Some(()) };
             self.advance(written);
             if written < wanted {
@@ -82,7 +83,7 @@ impl Responder {
     /// False: not now, and nothing was written.
     pub(in crate::soft) fn send_reverse(
         &mut self,
-        message: Gather<'_>,
+        message: &mut Gather<'_>,
         rest: &dyn Fn(usize) -> Vec<u8>,
     ) -> bool {
         if !self.out.is_empty() || matches!(self.parse, Parse::Discard { .. }) {

@@ -309,7 +309,7 @@ fn a_stream_through_small_sockets_is_the_same_bytes() {
         let (first, second) = bytes[sent..sent + attempt].split_at(random(1 << 17).min(attempt));
         let mut data = Gather::new();
         assert!(data.bytes(first) && data.bytes(second));
-        sent += writer.send(data).unwrap().unwrap_or(0);
+        sent += writer.send(&mut data).unwrap().unwrap_or(0);
         let (mut place, mut buffer) = (vec![0; random(8192)], vec![0; 1 + random(8192)]);
         let mut into = Scatter::new();
         let direct = (random(2) == 0).then_some(&mut place);

@@ -82,13 +82,6 @@ impl Receiver<'_> {
         self.receive(sink, Poll::All, locked)
     }
 
-    /// Whether only receive completions are possible, and polling for them needs no system call.
-    pub(crate) fn only_receives(self) -> bool {
-        self.0.rails.iter().all(|rail| rail.cheap_poll && !rail.is_sending())
-            && self.0.receive.deferred.is_empty()
-            && !self.0.has_pending_acks()
-    }
-
     /// Whether completions of sends should be taken although there is something else to do.
     #[cold]
     fn is_short(self) -> bool {
