@@ -15,7 +15,6 @@ use std::sync::atomic::AtomicU64 as RegionWord;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use heapless::Vec;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::slots::Chunks;
@@ -40,7 +39,7 @@ struct Slot {
 #[derive(Debug, Default)]
 struct Book {
     used: u32,
-    free: std::vec::Vec<u32>,
+    free: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -255,8 +254,8 @@ pub(super) const MAX_FRAGMENTS: usize = 32;
 /// A list of memory fragments for one system call: bytes of this program and spans of regions.
 #[derive(Debug)]
 pub(super) struct Fragments<'a, D> {
-    list: Vec<libc::iovec, MAX_FRAGMENTS>,
-    pins: Vec<Option<&'a Slot>, MAX_FRAGMENTS>,
+    list: heapless::Vec<libc::iovec, MAX_FRAGMENTS>,
+    pins: heapless::Vec<Option<&'a Slot>, MAX_FRAGMENTS>,
     total: usize,
     direction: PhantomData<(D, &'a mut [u8])>,
 }
@@ -275,7 +274,9 @@ pub(super) enum In {}
 
 impl<'a, D> Fragments<'a, D> {
     pub(super) const fn new() -> Self {
-        Self { list: Vec::new(), pins: Vec::new(), total: 0, direction: PhantomData }
+        let list = heapless::Vec::new();
+        let pins = heapless::Vec::new();
+        Self { list, pins, total: 0, direction: PhantomData }
     }
 
     pub(super) const fn total(&self) -> usize {
