@@ -247,7 +247,7 @@ impl Span<'_> {
 }
 
 /// Bytes that are rather copied together than sent as a list.
-pub(super) const JOINED: usize = 256;
+const JOINED: usize = 256;
 /// Fragments in one system call.
 pub(super) const MAX_FRAGMENTS: usize = 32;
 

@@ -3,10 +3,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::transmit::{push_kept, push_whole};
+use super::transmit::{gather, push_kept};
 use super::wqe::Wqe;
 use super::{Responses, SendQueue, Stop};
-use crate::soft::memory::{Gather, JOINED};
+use crate::soft::memory::Gather;
 use crate::soft::qp_shared::{Delivered, QpShared};
 use crate::soft::wire::{REQUEST, Request, low};
 use crate::{Data, Operation};
@@ -28,8 +28,8 @@ impl SendQueue {
     ) -> bool {
         let header = wqe.header(low(self.tail - 1 - self.base));
         let head = header.get(..REQUEST).unwrap_or_default();
-        let (mut room, mut out) = ([0; JOINED], Gather::new());
-        if !push_whole(&mut out, &mut room, qp, head, data) {
+        let mut out = Gather::new();
+        if !(out.bytes(head) && gather(&mut out, qp, data)) {
             return false;
         }
         if !send(&mut out, &|written| rest_after(written, head, qp, data)) {

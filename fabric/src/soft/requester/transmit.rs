@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::wqe::{HEADER, Wqe};
 use super::{SendQueue, rest_of};
-use crate::soft::memory::{Gather, JOINED};
+use crate::soft::memory::Gather;
 use crate::soft::qp_shared::QpShared;
 use crate::soft::wire::{REQUEST, low};
 use crate::{Data, Status};
@@ -32,12 +32,8 @@ impl SendQueue {
         let size = wqe.size();
         let head = header.get(..wqe.header_len()).unwrap_or_default();
         let Some(stream) = self.stream.as_deref() else { return };
-        let (mut room, mut out) = ([0; JOINED], Gather::new());
-        let whole = if wqe.operation.awaits_data() {
-            out.bytes(head)
-        } else {
-            push_whole(&mut out, &mut room, qp, head, data)
-        };
+        let mut out = Gather::new();
+        let whole = out.bytes(head) && (wqe.operation.awaits_data() || gather(&mut out, qp, data));
         let result = if whole { stream.send(&mut out) } else { Ok(None) };
         let written = self.wrote(qp, result);
         if written == size {
@@ -163,35 +159,8 @@ impl SendQueue {
     }
 }
 
-/// Adds a header and the data of its request, few bytes in one piece, for which there is `room`. False:
-/// not all of it can be had.
-pub(super) fn push_whole<'a>(
-    out: &mut Gather<'a>,
-    room: &'a mut [u8; JOINED],
-    qp: &'a QpShared,
-    head: &'a [u8],
-    data: &Data<'a>,
-) -> bool {
-    if let Data::Inline(list) = data
-        && let Some(joined) = join(room, head, list)
-    {
-        return out.bytes(joined);
-    }
-    out.bytes(head) && gather(out, qp, data)
-}
-
-/// `None`: there is no room.
-fn join<'a>(room: &'a mut [u8; JOINED], head: &[u8], list: &[&[u8]]) -> Option<&'a [u8]> {
-    let mut used = 0;
-    for bytes in std::iter::once(&head).chain(list) {
-        room.get_mut(used..used + bytes.len())?.copy_from_slice(bytes);
-        used += bytes.len();
-    }
-    room.get(..used)
-}
-
 /// Adds the data of a request; false: not all of it can be had.
-fn gather<'a>(out: &mut Gather<'a>, qp: &'a QpShared, data: &Data<'a>) -> bool {
+pub(super) fn gather<'a>(out: &mut Gather<'a>, qp: &'a QpShared, data: &Data<'a>) -> bool {
     match data {
         Data::Inline(list) => list.iter().all(|bytes| out.bytes(bytes)),
         Data::Gather(list) => list
