@@ -41,7 +41,7 @@ group! { LIMITS "Protocol limits and resources" {
     GASNET_NETWORKDEPTH_TOTAL: COUNT, Value("255"), aliases(&["GASNET_OP_OUST_LIMIT"]) =>
         "Operations in flight in all; 0 means as many as are possible.";
     GASNET_AM_CREDITS_PP: POSITIVE,
-        Computed("12; without GASNET_RBUF_COUNT 16 in jobs of up to 17 ranks, and 32 in those of up to 9 over the software adapter; 64 with GASNET_AM_FLOW_CONTROL=volume"),
+        Computed("12; without GASNET_RBUF_COUNT 32 in jobs of up to 9 ranks, and 256 for all peers in those of up to 21; 64 with GASNET_AM_FLOW_CONTROL=volume"),
         aliases(&["GASNET_AM_OUST_PP", "GASNET_NETWORKDEPTH"]) =>
         "Requests without a reply to each peer.";
     GASNET_AM_CREDITS_TOTAL: COUNT,

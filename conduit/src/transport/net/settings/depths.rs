@@ -48,24 +48,22 @@ pub(crate) struct DepthSettings {
 }
 
 impl DepthSettings {
-    /// Those of a job of so many ranks: where they are few, more credits for each peer. Most over the
-    /// software adapter, where requests that are under way together share system calls, and a receive
-    /// buffer is memory that is touched as far as it is used. Not so many that receive queues would
-    /// have to be shared, and the same on hosts that differ.
-    pub(crate) fn for_ranks(mut self, ranks: u32, over_soft: bool) -> Self {
+    /// Those of a job of so many ranks: where they are few, more credits for each peer. A flood has an
+    /// ack for each half of them, and over the software adapter requests that are under way together
+    /// share system calls. Not so many that receive queues would have to be shared, and the same on
+    /// hosts that differ.
+    pub(crate) fn for_ranks(mut self, ranks: u32) -> Self {
         if self.usual_credits {
             let each = CREDITS_OF_RANK / (ranks.max(2) - 1);
-            let most = if over_soft { SOFT_CREDITS } else { FEW_CREDITS };
-            self.credits_per_peer = each.clamp(USUAL_CREDITS, most);
+            self.credits_per_peer = each.clamp(USUAL_CREDITS, MOST_CREDITS);
         }
         self
     }
 }
 
-/// Default of `GASNET_AM_CREDITS_PP`; in jobs of few ranks; and there over the software adapter.
+/// Default of `GASNET_AM_CREDITS_PP`, and in jobs of few ranks.
 pub(super) const USUAL_CREDITS: u32 = 12;
-const FEW_CREDITS: u32 = 16;
-const SOFT_CREDITS: u32 = 32;
+const MOST_CREDITS: u32 = 32;
 /// Of all peers of a rank in such jobs: half of what shared queues would have by default.
 const CREDITS_OF_RANK: u32 = 256;
 

@@ -54,16 +54,14 @@ fn queues_are_shared_from_where_it_saves_memory() {
 
 #[test]
 fn small_jobs_have_more_credits() {
-    let of = |ranks, soft| Sizes::of(&depths().for_ranks(ranks, soft), &job(ranks), RXE).unwrap().0;
-    let credits =
-        |soft| [2, 9, 10, 16, 18, 22, 44, 1000].map(|ranks| of(ranks, soft).credits_per_connection);
-    assert_eq!(credits(true), [32, 32, 28, 17, 15, 12, 12, 12]);
-    assert_eq!(credits(false), [16, 16, 16, 16, 15, 12, 12, 12]);
-    for (ranks, soft) in (2..60).flat_map(|ranks| [(ranks, true), (ranks, false)]) {
-        assert_eq!(of(ranks, soft).srq.is_some(), sizes(ranks).srq.is_some(), "{ranks}");
+    let of = |ranks| Sizes::of(&depths().for_ranks(ranks), &job(ranks), RXE).unwrap().0;
+    let credits = [2, 9, 10, 16, 18, 22, 44, 1000].map(|ranks| of(ranks).credits_per_connection);
+    assert_eq!(credits, [32, 32, 28, 17, 15, 12, 12, 12]);
+    for ranks in 2..60 {
+        assert_eq!(of(ranks).srq.is_some(), sizes(ranks).srq.is_some(), "{ranks}");
     }
     let set = DepthSettings { usual_credits: false, ..depths() };
-    assert_eq!(set.for_ranks(2, true), set);
+    assert_eq!(set.for_ranks(2), set);
 }
 
 #[test]

@@ -30,13 +30,6 @@ struct Opened {
     selection: Selection,
 }
 
-impl Opened {
-    /// Whether polls make system calls.
-    fn is_soft(&self) -> bool {
-        self.devices.open.iter().flatten().any(|device| !device.caps().cheap_poll)
-    }
-}
-
 /// The ports of a fabric, or why this rank cannot use it, in words.
 fn open_ports(
     fabric: Result<Arc<dyn Fabric>, fabric::Error>,
@@ -292,7 +285,7 @@ pub(crate) fn plan(
 ) -> Result<(NetPlan, u64), Error> {
     let (opened, can, max_segment) = opened(settings, members, common, services)?;
     let job = job(settings, members, &opened.selection, services.rank_info().locals);
-    let depths = settings.depths.for_ranks(job.ranks, opened.is_soft());
+    let depths = settings.depths.for_ranks(job.ranks);
     let (sizes, warnings) = Sizes::of(&depths, &job, can)?;
     if members.rank == Rank(0) && !settings.quiet {
         for note in settings.warnings.iter().chain(&warnings) {
