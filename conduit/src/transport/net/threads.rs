@@ -18,6 +18,7 @@ use bootstrap::Rank;
 use fabric::{Channel, CompletionQueue, Ringer};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::EventFd;
+use smallvec::SmallVec;
 
 use super::am::polls::Poll;
 use super::am::receive::Receiver;
@@ -34,6 +35,9 @@ use crate::trace::{self, Counter};
 use crate::transport::message::Sink;
 
 pub(crate) type SharedSink = Arc<dyn Sink + Send + Sync>;
+
+/// What a sleep waits for; of one or two rails without an allocation.
+type Watched<'a> = SmallVec<[PollFd<'a>; 8]>;
 
 #[derive(Debug)]
 struct Stop {
@@ -364,7 +368,8 @@ impl Progress {
                 }
             }
             if self.poll_in_turn()? == 0 {
-                let mut list = vec![readable(self.stop.event.as_fd())];
+                let mut list = Watched::new();
+                list.push(readable(self.stop.event.as_fd()));
                 list.extend(self.rails().map(|rail| readable(self.queue(rail).1.fd())));
                 let _ = wait(&mut list, PollTimeout::NONE)?;
             }
@@ -461,8 +466,9 @@ impl Service {
     /// Sleeps until something is readable; `false` when nothing is.
     fn wait(&self, timeout: PollTimeout) -> Result<bool, Error> {
         let context = &*self.links.context;
-        let mut list =
-            vec![readable(self.stop.event.as_fd()), readable(context.connect_queue.wake.as_fd())];
+        let mut list = Watched::new();
+        list.push(readable(self.stop.event.as_fd()));
+        list.push(readable(context.connect_queue.wake.as_fd()));
         list.extend(self.connector.iter().map(|(_, channel)| readable(channel.fd())));
         for rail in &context.rails {
             list.push(readable(rail.device.event_fd()));

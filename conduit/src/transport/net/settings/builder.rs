@@ -6,7 +6,7 @@ use std::time::Duration;
 use fabric::{Mtu, Retry};
 use settings::{Env, Values};
 
-use super::depths::USUAL_CREDITS;
+use super::depths::{MOST_CREDITS, USUAL_CREDITS};
 use super::port_family::Family;
 use super::sizes::LONGEST;
 use super::{
@@ -251,13 +251,15 @@ impl SettingsBuilder<'_> {
     fn depths(&mut self) -> DepthSettings {
         let flow = self.flow();
         let credits_per_peer = self.credits_per_peer(flow);
-        let slack = i64::from(credits_per_peer.saturating_sub(1)).min(MOST_SLACK);
-        let name = "GASNET_AM_CREDITS_SLACK";
-        let why = " (less than GASNET_AM_CREDITS_PP and at most 255)";
         let usual_credits = flow == FlowControl::Static
             && !["GASNET_AM_CREDITS_PP", "GASNET_RBUF_COUNT"]
                 .iter()
                 .any(|name| self.table.is_set(name));
+        // How many are usual is known with the number of ranks.
+        let credits = if usual_credits { MOST_CREDITS } else { credits_per_peer };
+        let slack = i64::from(credits.saturating_sub(1)).min(MOST_SLACK);
+        let name = "GASNET_AM_CREDITS_SLACK";
+        let why = " (less than GASNET_AM_CREDITS_PP and at most 255)";
         let slack = self.table.is_set(name).then(|| self.capped(name, slack, why));
         DepthSettings {
             ops_per_peer: self.count("GASNET_NETWORKDEPTH_PP"),

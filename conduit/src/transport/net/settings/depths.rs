@@ -63,7 +63,7 @@ impl DepthSettings {
 
 /// Default of `GASNET_AM_CREDITS_PP`, and in jobs of few ranks.
 pub(super) const USUAL_CREDITS: u32 = 12;
-const MOST_CREDITS: u32 = 32;
+pub(super) const MOST_CREDITS: u32 = 32;
 /// Of all peers of a rank in such jobs: half of what shared queues would have by default.
 const CREDITS_OF_RANK: u32 = 256;
 

@@ -94,6 +94,10 @@ fn what_is_above_a_cap_is_cut_with_a_warning() {
     assert_eq!((one.depths.slack, one.warnings.len()), (None, 0));
     let many = [("GASNET_AM_CREDITS_PP", "999"), ("GASNET_AM_CREDITS_SLACK", "300")];
     assert_eq!(read(&many).unwrap().depths.slack, Some(255));
+    // Of the credits of a small job.
+    let usual = |slack| read(&[("GASNET_AM_CREDITS_SLACK", slack)]).unwrap();
+    assert_eq!((usual("20").depths.slack, usual("20").warnings.len()), (Some(20), 0));
+    assert_eq!((usual("40").depths.slack, usual("40").warnings.len()), (Some(31), 1));
 }
 
 #[test]
