@@ -411,9 +411,15 @@ impl Plan {
 
     /// Below the credits of a connection, and so small that what lies banked at all peers leaves
     /// one credit to be used.
-    fn slack(&self, credits: u64) -> u64 {
+    fn slack(&mut self, credits: u64) -> u64 {
         let most = (credits - 1) / self.columns.saturating_mul(self.peers);
         let own = self.credits_per_connection();
+        if let Some(slack) = self.depths.slack.filter(|slack| u64::from(*slack) >= own) {
+            self.warnings.push(format!(
+                "GASNET_AM_CREDITS_SLACK={slack} is above {} (less than the credits of a connection): {0} is used",
+                own - 1
+            ));
+        }
         let usual = (own / 2).saturating_sub(1);
         self.depths.slack.map_or(usual, u64::from).min(own - 1).min(most)
     }

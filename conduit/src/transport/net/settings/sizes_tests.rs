@@ -62,6 +62,13 @@ fn small_jobs_have_more_credits() {
     }
     let set = DepthSettings { usual_credits: false, ..depths() };
     assert_eq!(set.for_ranks(2), set);
+    // A slack that would do for fewer ranks.
+    let slack = |ranks| {
+        let depths = DepthSettings { slack: Some(20), ..depths() };
+        let (sizes, warnings) = Sizes::of(&depths.for_ranks(ranks), &job(ranks), RXE).unwrap();
+        (sizes.slack, warnings.len())
+    };
+    assert_eq!((slack(2), slack(9), slack(22)), ((20, 0), (20, 0), (11, 1)));
 }
 
 #[test]
