@@ -414,14 +414,15 @@ impl Plan {
     fn slack(&mut self, credits: u64) -> u64 {
         let most = (credits - 1) / self.columns.saturating_mul(self.peers);
         let own = self.credits_per_connection();
-        if let Some(slack) = self.depths.slack.filter(|slack| u64::from(*slack) >= own) {
+        let usual = (own / 2).saturating_sub(1);
+        let wanted = self.depths.slack.map_or(usual, u64::from);
+        let used = wanted.min(own - 1).min(most);
+        if wanted >= own {
             self.warnings.push(format!(
-                "GASNET_AM_CREDITS_SLACK={slack} is above {} (less than the credits of a connection): {0} is used",
-                own - 1
+                "GASNET_AM_CREDITS_SLACK={wanted} is not below the {own} credits of a connection: {used} is used"
             ));
         }
-        let usual = (own / 2).saturating_sub(1);
-        self.depths.slack.map_or(usual, u64::from).min(own - 1).min(most)
+        used
     }
 }
 
