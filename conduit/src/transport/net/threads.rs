@@ -18,7 +18,7 @@ use bootstrap::Rank;
 use fabric::{Channel, CompletionQueue, Ringer};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::EventFd;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::am::polls::Poll;
 use super::am::receive::Receiver;
@@ -368,8 +368,7 @@ impl Progress {
                 }
             }
             if self.poll_in_turn()? == 0 {
-                let mut list = Watched::new();
-                list.push(readable(self.stop.event.as_fd()));
+                let mut list: Watched<'_> = smallvec![readable(self.stop.event.as_fd())];
                 list.extend(self.rails().map(|rail| readable(self.queue(rail).1.fd())));
                 let _ = wait(&mut list, PollTimeout::NONE)?;
             }
@@ -466,9 +465,10 @@ impl Service {
     /// Sleeps until something is readable; `false` when nothing is.
     fn wait(&self, timeout: PollTimeout) -> Result<bool, Error> {
         let context = &*self.links.context;
-        let mut list = Watched::new();
-        list.push(readable(self.stop.event.as_fd()));
-        list.push(readable(context.connect_queue.wake.as_fd()));
+        let mut list: Watched<'_> = smallvec![
+            readable(self.stop.event.as_fd()),
+            readable(context.connect_queue.wake.as_fd())
+        ];
         list.extend(self.connector.iter().map(|(_, channel)| readable(channel.fd())));
         for rail in &context.rails {
             list.push(readable(rail.device.event_fd()));
