@@ -7,12 +7,13 @@ use crate::network::SOFT;
 use crate::row::{Findings, Row, Target};
 use crate::run::{Failure, Result, Samples, job, run, sibling};
 
-/// What `bench_beside` does, and in words.
-const KINDS: [(&str, &str); 4] = [
-    ("short", "round trips of a Short"),
-    ("put", "puts of 8 B"),
-    ("barrier", "barriers"),
-    ("queue", "floods of 200 Shorts"),
+/// What `bench_beside` does, on how many ranks, and in words.
+const KINDS: [(&str, u32, &str); 5] = [
+    ("short", 2, "round trips of a Short"),
+    ("put", 2, "puts of 8 B"),
+    ("barrier", 2, "barriers"),
+    ("barrier", 4, "barriers of 4 ranks"),
+    ("queue", 2, "floods of 200 Shorts"),
 ];
 /// Length of a run.
 const SECONDS: &str = "0.5";
@@ -41,17 +42,17 @@ impl Drop for Others {
     }
 }
 
-/// Calls in a second of two ranks, beside as many others as processors and alone, in turn.
+/// Calls in a second of a few ranks, beside as many others as processors and alone, in turn.
 pub(crate) fn beside(repetitions: Repetitions) -> Result<Findings> {
     let count = std::thread::available_parallelism()?.get();
     let (mut samples, mut rows) = (Samples::default(), Vec::new());
     for (place, variables) in [("shared memory", &[][..]), ("soft", &SOFT[..])] {
-        for (kind, what) in KINDS {
-            let keys = ["beside", "alone"].map(|state| format!("{kind}_{state}_{place}"));
+        for (kind, ranks, what) in KINDS {
+            let keys = ["beside", "alone"].map(|state| format!("{kind}{ranks}_{state}_{place}"));
             for _ in 0..repetitions.pairs {
                 for (key, others) in keys.iter().zip([count, 0]) {
                     let _others = Others::start(others)?;
-                    let mut command = job(2, &[], &sibling("bench_beside")?, &[kind, SECONDS])?;
+                    let mut command = job(ranks, &[], &sibling("bench_beside")?, &[kind, SECONDS])?;
                     command.envs(variables.iter().copied());
                     let found = run(command, true)?.samples();
                     let rate = found.of(&format!("{kind}_per_s"))?.first();
@@ -65,8 +66,8 @@ pub(crate) fn beside(repetitions: Repetitions) -> Result<Findings> {
         }
     }
     let notes = vec![format!(
-        "net-beside: two ranks for {SECONDS} s, beside as many shell loops as there are processors and alone, in turn. A rank has half \
-         of the processor's time then."
+        "net-beside: ranks for {SECONDS} s, beside as many shell loops as there are processors and alone, in turn. One of two ranks has half \
+         of its processor's time then."
     )];
     Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
