@@ -7,11 +7,11 @@
 //! Where somebody runs in a yield the processor is *shared*: a spin only keeps the other from
 //! running, so it is halved, and yields come sooner. A yield in which nobody runs ends that.
 //!
-//! Where a yield comes back after a slice, somebody computes, and the processor is *wanted*: each
-//! yield would cost a slice again, while one who sleeps is let run soon after it was woken. So there
-//! are no yields then, and shorter spins, for a calm time. Whether the way back was right only a
-//! yield tells, and a wrong one costs a slice of each of the others: so the calm time doubles when
-//! the next sign comes soon.
+//! Where a yield comes back after a slice, and not after many that came back soon
+//! ([`takes_turns`]), somebody computes, and the processor is *wanted*: each yield would cost a slice
+//! again, while one who sleeps is let run soon after it was woken. So there are no yields then, and
+//! shorter spins, for a calm time. Whether the way back was right only a yield tells, and a wrong one
+//! costs a slice of each of the others: so the calm time doubles when the next sign comes soon.
 
 use std::time::Duration;
 
@@ -27,6 +27,21 @@ pub(crate) const LATE: Duration = Duration::from_micros(800);
 pub(crate) const PREEMPTED: Duration = Duration::from_micros(500);
 /// Times that the longest spin is halved at most. What is left covers an answer of a peer that runs.
 pub(crate) const STEPS: u8 = 6;
+
+/// After so many yields that came back soon a late one says only that others had their share of the
+/// time: where the system schedules by groups, as by sessions, a yield lets ranks of the same group run
+/// first. Between two late ones there are hundreds then, and hardly any where each yield lets those
+/// run who compute.
+const QUICK: u32 = 100;
+
+/// Where ranks take turns by yields: whether one that took `kept`, after `quick` that came back soon,
+/// is a sign of somebody who computes, and how many came back soon after it.
+pub(crate) fn takes_turns(quick: u32, kept: Duration) -> (bool, u32) {
+    if kept < LATE {
+        return (false, quick.saturating_add(1));
+    }
+    (quick < QUICK, 0)
+}
 
 /// What a rank knows of its processor. Times are since any moment, and grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +132,23 @@ mod tests {
         }
         processor.kept(Duration::ZERO, SHORT);
         assert_eq!(processor.step(), 0);
+    }
+
+    /// Signs of yields of which every `each`th is late.
+    fn signs(each: u32) -> u32 {
+        let mut quick = 0;
+        let yields = (1..=10 * each).map(|count| if count % each == 0 { LATE } else { SHORT });
+        yields.fold(0, |signs, kept| {
+            let (sign, after) = takes_turns(quick, kept);
+            quick = after;
+            signs + u32::from(sign)
+        })
+    }
+
+    #[test]
+    fn a_late_yield_after_many_quick_ones_is_no_sign() {
+        assert_eq!([1, 2, QUICK, QUICK + 1, 10 * QUICK].map(signs), [10, 10, 10, 0, 0]);
+        assert_eq!(takes_turns(u32::MAX, SHORT), (false, u32::MAX));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::processor::{LATE, PREEMPTED, Processor, SHARED};
+use crate::processor::{LATE, PREEMPTED, Processor, SHARED, takes_turns};
 use crate::spin_trial::SpinTrial;
 use crate::sys;
 
@@ -45,6 +45,8 @@ pub(crate) struct WaitState {
     /// Others want this processor ([`Processor`]).
     wanted: AtomicBool,
     mode: AtomicU8,
+    /// Yields since the last that came back late, where ranks take turns by yields.
+    quick: AtomicU32,
     /// Looks for ends of own requests that may pass before the next whole poll.
     pub(crate) looks: AtomicU32,
     measured: Box<Measured>,
@@ -110,6 +112,7 @@ impl WaitState {
             polls_call: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             mode: AtomicU8::new(WaitMode::SpinBlock as u8),
+            quick: AtomicU32::new(0),
             looks: AtomicU32::new(0),
             measured: Box::new(measured),
         }
@@ -198,7 +201,13 @@ impl WaitState {
         let spins = self.spins();
         let most = if self.polls_call.load(Ordering::Relaxed) { CALLS } else { SPINS };
         // Where ranks take turns by yields, somebody runs in each.
-        let tells = if spins == 0 { kept >= LATE } else { kept >= SHARED || spins < most };
+        let tells = if spins == 0 {
+            let (tells, quick) = takes_turns(self.quick.load(Ordering::Relaxed), kept);
+            self.quick.store(quick, Ordering::Relaxed);
+            tells
+        } else {
+            kept >= SHARED || spins < most
+        };
         if tells {
             self.learn(|processor, now| processor.kept(now, kept));
         }
