@@ -7,11 +7,11 @@
 //! Where somebody runs in a yield the processor is *shared*: a spin only keeps the other from
 //! running, so it is halved, and yields come sooner. A yield in which nobody runs ends that.
 //!
-//! Where a yield comes back after a slice, and not after many that came back soon
-//! ([`takes_turns`]), somebody computes, and the processor is *wanted*: each yield would cost a slice
-//! again, while one who sleeps is let run soon after it was woken. So there are no yields then, and
-//! shorter spins, for a calm time. Whether the way back was right only a yield tells, and a wrong one
-//! costs a slice of each of the others: so the calm time doubles when the next sign comes soon.
+//! Where a yield comes back after a slice ([`takes_turns`]), somebody computes, and the processor is
+//! *wanted*: each yield would cost a slice again, while one who sleeps is let run soon after it was
+//! woken. So there are no yields then, and shorter spins, for a calm time. Whether the way back was
+//! right only a yield tells, and a wrong one costs a slice of each of the others: so the calm time
+//! doubles when the next sign comes soon.
 
 use std::time::Duration;
 
@@ -27,11 +27,8 @@ pub(crate) const LATE: Duration = Duration::from_micros(800);
 pub(crate) const PREEMPTED: Duration = Duration::from_micros(500);
 /// Times that the longest spin is halved at most. What is left covers an answer of a peer that runs.
 pub(crate) const STEPS: u8 = 6;
-
-/// After so many yields that came back soon a late one says only that others had their share of the
-/// time: where the system schedules by groups, as by sessions, a yield lets ranks of the same group run
-/// first. Between two late ones there are hundreds then, and hardly any where each yield lets those
-/// run who compute.
+/// After so many yields that came back soon a late one is the others' share of the time: the system
+/// schedules by groups, as by sessions, and a yield lets ranks of the same group run first.
 const QUICK: u32 = 100;
 
 /// Where ranks take turns by yields: whether one that took `kept`, after `quick` that came back soon,

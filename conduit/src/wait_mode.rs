@@ -197,8 +197,7 @@ impl WaitState {
     pub(crate) fn give_way(&self) {
         let begin = Instant::now();
         sys::give_way();
-        let kept = begin.elapsed();
-        let spins = self.spins();
+        let (kept, spins) = (begin.elapsed(), self.spins());
         let most = if self.polls_call.load(Ordering::Relaxed) { CALLS } else { SPINS };
         // Where ranks take turns by yields, somebody runs in each.
         let tells = if spins == 0 {

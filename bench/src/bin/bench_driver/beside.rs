@@ -18,44 +18,24 @@ const KINDS: [(&str, u32, &str); 5] = [
 /// Length of a run.
 const SECONDS: &str = "0.5";
 
-/// Who computes beside the ranks.
-#[derive(Clone, Copy)]
-enum State {
-    Alone,
-    /// Processes of the same session: where the system schedules by sessions (autogroup), they share
-    /// what the ranks have.
-    Beside,
-    /// Processes of sessions of their own, as those of other users and of services.
-    Foreign,
-}
-
-impl State {
-    const ALL: [Self; 3] = [Self::Beside, Self::Foreign, Self::Alone];
-
-    const fn key(self) -> &'static str {
-        match self {
-            Self::Alone => "alone",
-            Self::Beside => "beside",
-            Self::Foreign => "foreign",
-        }
-    }
-}
+/// Who computes beside the ranks, and what starts them: processes of the same session, which share what
+/// the ranks have where the system schedules by sessions (autogroup); processes of sessions of their
+/// own, as those of other users and of services; nobody.
+const STATES: [(&str, Option<&str>); 3] =
+    [("beside", Some("env")), ("foreign", Some("setsid")), ("alone", None)];
 
 /// Processes that compute, for as long as this lives.
 struct Others(Vec<Child>);
 
 impl Others {
-    fn start(count: usize, state: State) -> Result<Self> {
-        const LOOP: [&str; 3] = ["sh", "-c", "while :; do :; done"];
+    /// `count` of them, if anything starts them. A child leads no group, so `setsid` becomes the shell
+    /// itself.
+    fn start(count: usize, starter: Option<&str>) -> Result<Self> {
         let mut others = Self(Vec::new());
-        let count = if matches!(state, State::Alone) { 0 } else { count };
-        for _ in 0..count {
-            // A child leads no group, so `setsid` becomes the shell itself.
-            let mut shell = match state {
-                State::Foreign => Command::new("setsid"),
-                _ => Command::new("env"),
-            };
-            others.0.push(shell.args(LOOP).stdin(Stdio::null()).spawn()?);
+        for starter in starter.into_iter().cycle().take(count) {
+            let mut shell = Command::new(starter);
+            shell.args(["sh", "-c", "while :; do :; done"]).stdin(Stdio::null());
+            others.0.push(shell.spawn()?);
         }
         Ok(others)
     }
@@ -76,10 +56,10 @@ pub(crate) fn beside(repetitions: Repetitions) -> Result<Findings> {
     let (mut samples, mut rows) = (Samples::default(), Vec::new());
     for (place, variables) in [("shared memory", &[][..]), ("soft", &SOFT[..])] {
         for (kind, ranks, what) in KINDS {
-            let key = |state: State| format!("{kind}{ranks}_{}_{place}", state.key());
+            let key = |state: &str| format!("{kind}{ranks}_{state}_{place}");
             for _ in 0..repetitions.pairs {
-                for state in State::ALL {
-                    let _others = Others::start(count, state)?;
+                for (state, starter) in STATES {
+                    let _others = Others::start(count, starter)?;
                     let mut command = job(ranks, &[], &sibling("bench_beside")?, &[kind, SECONDS])?;
                     command.envs(variables.iter().copied());
                     let found = run(command, true)?.samples();
@@ -88,9 +68,9 @@ pub(crate) fn beside(repetitions: Repetitions) -> Result<Findings> {
                     samples.add(&key(state), *rate.ok_or_else(none)?);
                 }
             }
-            for (state, whose) in [(State::Beside, ""), (State::Foreign, " of other sessions")] {
+            for (state, whose) in [("beside", ""), ("foreign", " of other sessions")] {
                 let figure = format!("{what} over {place} beside {count} others{whose}, alone");
-                let keys = [key(state), key(State::Alone)];
+                let keys = [key(state), key("alone")];
                 let keys = keys.each_ref().map(String::as_str);
                 rows.push(Row::paired(&figure, &samples, keys, "/s", Target::AtLeast(0.4))?);
             }
