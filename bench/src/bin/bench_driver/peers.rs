@@ -141,24 +141,23 @@ fn findings(samples: Samples, wire: Wire) -> Result<Findings> {
         }
     }
     let rows = rows(&samples, wire)?;
+    let (how, over, bare) = match wire {
+        Wire::Tcp => (
+            "all",
+            "tcp",
+            "one TCP connection of two ranks (a ping-pong of 32 B that spins, sends of 32 B, writes of 64 KB)",
+        ),
+        Wire::Roce => (
+            "boots one after the other, in each all",
+            "rc_verbs",
+            "perftest (sends of 64 B for the rate)",
+        ),
+    };
     let notes = vec![format!(
-        "peers, {}: {} by turns, figure by figure, on the same two processors, one process on each: one runs, the others are stopped. Ours and \
+        "peers, {}: {how} by turns, figure by figure, on the same two processors, one process on each: one runs, the others are stopped. Ours and \
          UCX: medians of the trips of a round; libfabric (fi_pingpong) tells the average alone. Puts that are seen are not waited for. UCX: ucp_am_lat, tag_lat, ucp_put_lat, ucp_get, ucp_am_bw and \
-         ucp_put_bw over {}; latencies of one way are doubled. Bare means: {}.",
-        wire.words().1,
-        match wire {
-            Wire::Tcp => "all",
-            Wire::Roce => "boots one after the other, in each all",
-        },
-        match wire {
-            Wire::Tcp => "tcp",
-            Wire::Roce => "rc_verbs",
-        },
-        match wire {
-            Wire::Tcp =>
-                "one TCP connection of two ranks (a ping-pong of 32 B that spins, sends of 32 B, writes of 64 KB)",
-            Wire::Roce => "perftest (sends of 64 B for the rate)",
-        }
+         ucp_put_bw over {over}; latencies of one way are doubled. Bare means: {bare}.",
+        wire.words().1
     )];
     Ok(Findings { rows, samples, notes, ..Findings::default() })
 }

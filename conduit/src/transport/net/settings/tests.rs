@@ -97,6 +97,7 @@ fn what_is_above_a_cap_is_cut_with_a_warning() {
     // Of the credits of a small job.
     let usual = |slack| read(&[("GASNET_AM_CREDITS_SLACK", slack)]).unwrap();
     assert_eq!((usual("20").depths.slack, usual("20").warnings.len()), (Some(20), 0));
+    assert_eq!((usual("40").depths.slack, usual("40").warnings.len()), (Some(31), 1));
 }
 
 #[test]
