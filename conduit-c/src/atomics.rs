@@ -8,20 +8,19 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gasnet_ibv::inner::{
-    AtomicCall, AtomicWord, Domain, Group, Offload, OpCounters, Part, Place, Refusal, RemoteAtomic,
-    ResultPlace,
+    AtomicCall, AtomicWord, Domain, Group, Offload, Place, Refusal, RemoteAtomic, ResultPlace,
 };
 use gasnet_ibv::inner::{TransferKind, transfer};
-use gasnet_ibv::{AtomicOp, AtomicOps, AtomicType, DataType, Favor, Outcome, Rank};
+use gasnet_ibv::{AtomicOp, AtomicOps, AtomicType, DataType, Favor, Rank};
 
+use crate::M;
 use crate::arguments::{answer, check_place};
 use crate::fail::{Fail, ensure, must, value};
 use crate::order;
-use crate::rma::{Answer, Injection};
+use crate::rma::{self, Answer, Injection};
 use crate::state::{self, Object, Published, State, Target};
 use crate::transfer::{Access, locate};
 use crate::types::{EventValue, Flags, Handle, IMMEDIATE};
-use crate::{M, events};
 
 /// Flags of creation: hints where most operations will go.
 const FAVOR_NEAR: Flags = 1 | 2;
@@ -359,23 +358,9 @@ impl<T: AtomicType> Operation<T> {
         let operands = self.operands.map(T::into_word);
         let atomic = AtomicCall { data_type: T::DATA_TYPE, op, operands };
         let remote = RemoteAtomic { call, target, endpoint, place, word, atomic, immediate };
-        let start = |row: &Arc<OpCounters>| {
+        let event = (!implicit).then_some(null_mut());
+        rma::start(inner, call, event, |row| {
             inner.atomic_counted::<M>(&created.domain, &remote, row, self.place(op))
-        };
-        if implicit {
-            return Ok(match start(&events::group(inner, call)?)? {
-                Outcome::Sent => Injection::Complete,
-                Outcome::NotSent => Injection::NotInjected,
-            });
-        }
-        let (number, row) = inner.begin(call)?;
-        if start(&row)? == Outcome::NotSent {
-            let _complete = inner.finish(number, Part::ALL);
-            return Ok(Injection::NotInjected);
-        }
-        Ok(match events::of(inner, number, Part::ALL) {
-            0 => Injection::Complete,
-            event => Injection::Event(event),
         })
     }
 

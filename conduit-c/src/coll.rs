@@ -259,7 +259,8 @@ fn notify(id: c_int, flags: c_int) -> Result<(), Fail> {
     Ok(state.client.barrier_notify(id, bits(flags))?)
 }
 
-const fn bits(flags: c_int) -> BarrierFlags {
+/// Flags of barriers of the GASNet-1 kind.
+pub const fn bits(flags: c_int) -> BarrierFlags {
     BarrierFlags::from_bits_retain(flags.cast_unsigned())
 }
 

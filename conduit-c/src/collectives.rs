@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use gasnet_ibv::Mode;
 use gasnet_ibv::inner::{Group, Inner, Waiter};
 
+use crate::events::no_event;
 use crate::fail::{Fail, ensure};
 use crate::types::EventValue;
 use crate::{M, events};
@@ -238,11 +239,6 @@ impl Collectives {
 #[expect(clippy::cast_possible_truncation, reason = "56 bits are never counted up to")]
 const fn event(number: u64, kind: usize) -> EventValue {
     (number as usize) << 8 | kind
-}
-
-#[cold]
-fn no_event(event: EventValue) -> Fail {
-    Fail::bad(format!("{event:#x} is not an event"))
 }
 
 /// Whether only polls complete an event: operations, and reductions.

@@ -34,7 +34,9 @@ fn parts(event: EventValue) -> Option<(Op, Part)> {
     Part::from_bits(event as u8 & 0x1f).filter(|part| !part.is_empty()).map(|part| (op, part))
 }
 
-fn no_event(event: EventValue) -> Fail {
+/// What is said of a number that no event has.
+#[cold]
+pub fn no_event(event: EventValue) -> Fail {
     Fail::bad(format!("{event:#x} is not an event"))
 }
 

@@ -3,9 +3,10 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::without_provenance_mut;
+use std::sync::Arc;
 
-use gasnet_ibv::inner::{OpCounters, Part, RemoteOp, TransferKind, transfer};
-use gasnet_ibv::{Outcome, Rank};
+use gasnet_ibv::inner::{Inner, OpCounters, Part, RemoteOp, TransferKind, transfer};
+use gasnet_ibv::{Error, Outcome, Rank};
 
 use crate::fail::{Fail, ensure, injected, must};
 use crate::state::{self, State, Target};
@@ -75,6 +76,30 @@ impl Answer for EventValue {
             Injection::NotInjected => 1,
         }
     }
+}
+
+/// Starts an operation that counts in a row: one with an event of its own, where there is a place for
+/// that of its source (null: nobody asks for it), else the row of operations without event.
+#[inline]
+pub fn start(
+    inner: Inner,
+    call: &'static str,
+    lc_opt: Option<*mut EventValue>,
+    send: impl FnOnce(&Arc<OpCounters>) -> Result<Outcome, Error>,
+) -> Result<Injection, Fail> {
+    let Some(lc_opt) = lc_opt else {
+        return Ok(match send(&events::group(inner, call)?)? {
+            Outcome::Sent => Injection::Complete,
+            Outcome::NotSent => Injection::NotInjected,
+        });
+    };
+    let (op, row) = inner.begin(call)?;
+    if send(&row)? == Outcome::NotSent {
+        let _complete = inner.finish(op, Part::ALL);
+        return Ok(Injection::NotInjected);
+    }
+    events::write(lc_opt, || events::of(inner, op, Part::LOCAL));
+    Ok(Injection::Event(events::of(inner, op, Part::ALL)))
 }
 
 /// A put or get as a program asks for it. A put only reads `local`.
@@ -147,28 +172,15 @@ impl Transfer {
             }
             return Ok(Injection::Complete);
         }
-        let now = match completion {
-            Completion::Event(lc_opt) => lc_opt.addr() == EVENT_NOW,
-            Completion::Implicit { now } => now,
-            Completion::Blocking => true,
+        let (now, lc_opt) = match completion {
+            Completion::Event(lc_opt) => (lc_opt.addr() == EVENT_NOW, Some(lc_opt)),
+            Completion::Implicit { now } => (now, None),
+            Completion::Blocking => (true, None),
         };
-        let start = |row: &OpCounters| match PUT {
+        start(inner, call, lc_opt, |row| match PUT {
             true => inner.put_counted::<M>(remote, row, source(), now),
             false => inner.get_counted::<M>(remote, row, into()),
-        };
-        let Completion::Event(lc_opt) = completion else {
-            return Ok(match start(&*events::group(inner, call)?)? {
-                Outcome::Sent => Injection::Complete,
-                Outcome::NotSent => Injection::NotInjected,
-            });
-        };
-        let (op, row) = inner.begin(call)?;
-        if start(&row)? == Outcome::NotSent {
-            let _complete = inner.finish(op, Part::ALL);
-            return Ok(Injection::NotInjected);
-        }
-        events::write(lc_opt, || events::of(inner, op, Part::LOCAL));
-        Ok(Injection::Event(events::of(inner, op, Part::ALL)))
+        })
     }
 }
 

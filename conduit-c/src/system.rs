@@ -28,39 +28,29 @@ const MOST_THREADS: u64 = if <M as Mode>::THREADED || cfg!(feature = "parsync") 
 /// What `GASNET_MAX_THREADS` makes of it.
 static MAX_THREADS: AtomicU64 = AtomicU64::new(MOST_THREADS);
 
-// Weak: a program may define them itself.
-std::arch::global_asm!(
-    ".pushsection .data.gasnet_max_segsize,\"aw\",@progbits",
-    ".p2align 3",
-    ".weak gasnet_max_segsize",
-    ".type gasnet_max_segsize,@object",
-    ".size gasnet_max_segsize,8",
-    "gasnet_max_segsize: .quad 0",
-    ".weak gasnet_max_segsize_str",
-    ".type gasnet_max_segsize_str,@object",
-    ".size gasnet_max_segsize_str,8",
-    "gasnet_max_segsize_str: .quad 0",
-    ".popsection",
-);
+/// Defines variables of 0 with so many bytes, weak: a program may define them itself.
+macro_rules! weak_variables {
+    ($($name:literal: $bytes:literal;)*) => {$(
+        std::arch::global_asm!(
+            concat!(".pushsection .data.", $name, ",\"aw\",@progbits"),
+            concat!(".balign ", $bytes),
+            concat!(".weak ", $name),
+            concat!(".type ", $name, ",@object"),
+            concat!(".size ", $name, ",", $bytes),
+            concat!($name, ": .zero ", $bytes),
+            ".popsection",
+        );
+    )*};
+}
 
-// Weak: the files of a program define that of the segment mode which they were compiled for.
-std::arch::global_asm!(
-    ".pushsection .data.gexi_segment,\"aw\",@progbits",
-    ".p2align 2",
-    ".weak gexi_segment_fast",
-    ".type gexi_segment_fast,@object",
-    ".size gexi_segment_fast,4",
-    "gexi_segment_fast: .long 0",
-    ".weak gexi_segment_large",
-    ".type gexi_segment_large,@object",
-    ".size gexi_segment_large,4",
-    "gexi_segment_large: .long 0",
-    ".weak gexi_segment_everything",
-    ".type gexi_segment_everything,@object",
-    ".size gexi_segment_everything,4",
-    "gexi_segment_everything: .long 0",
-    ".popsection",
-);
+// The last three: the files of a program define that of the segment mode which they were compiled for.
+weak_variables! {
+    "gasnet_max_segsize": 8;
+    "gasnet_max_segsize_str": 8;
+    "gexi_segment_fast": 4;
+    "gexi_segment_large": 4;
+    "gexi_segment_everything": 4;
+}
 
 unsafe extern "C" {
     static gasnet_max_segsize: AtomicU64;

@@ -9,7 +9,7 @@ use gasnet_ibv::BarrierFlags;
 use gasnet_ibv::inner::{Buffers, Combine, DataType, Part, ReduceOp, Reduction, Task};
 
 use crate::arguments::answer;
-use crate::coll::{self, open_team};
+use crate::coll::{self, bits, open_team};
 use crate::fail::{BARRIER_MISMATCH, Fail, NOT_READY, OK, ensure, must, status};
 use crate::state::{self, TeamRef};
 use crate::teams::Team;
@@ -78,10 +78,6 @@ impl Drop for Inside {
 fn team(call: &'static str, team: Handle) -> Result<Option<(TeamRef, Arc<Team>)>, Fail> {
     let team = open_team(call, team)?;
     Ok(team.object.clone().map(|object| (team, object)))
-}
-
-const fn bits(flags: c_int) -> BarrierFlags {
-    BarrierFlags::from_bits_retain(flags.cast_unsigned())
 }
 
 fn begin(

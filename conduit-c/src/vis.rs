@@ -2,24 +2,24 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::ptr::with_exposed_provenance_mut;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;
 
 use gasnet_ibv::inner::{
-    self, Dim, Entries, Grid, List, MAX_PEER_COMPLETION, Part, PeerCompletion, Pieces, Region, Row,
+    self, Dim, Entries, Grid, List, MAX_PEER_COMPLETION, PeerCompletion, Pieces, Region, Row,
     Shape, VisOp, overlap,
 };
-use gasnet_ibv::{Extent, HandlerIndex, Outcome, Rank};
+use gasnet_ibv::{Extent, HandlerIndex, Rank};
 
+use crate::M;
 use crate::arguments::{array, no_flags};
 use crate::checks;
 use crate::fail::{Fail, ensure, must};
 use crate::misuse;
-use crate::rma::{Answer, Injection};
+use crate::rma::{self, Answer, Injection};
 use crate::state::{self, State, Target};
 use crate::transfer::{Access, Neighbour, locate, order};
 use crate::types::{ENABLE_LEAF_LC, EventValue, Flags, Handle, IMMEDIATE, SEG_OFFSET};
-use crate::{M, events};
 
 /// How a transfer completes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,27 +130,15 @@ impl Call {
         let local = unsafe { Region::all() };
         let immediate = self.flags & IMMEDIATE != 0;
         let op = VisOp { call, target, immediate, shape, local, peer };
-        match self.completion {
+        let event = match self.completion {
             Completion::Blocking => {
                 inner.vis_blocking::<M>(&op, PUT)?;
-                Ok(Injection::Complete)
+                return Ok(Injection::Complete);
             }
-            Completion::Implicit => {
-                let row = events::group(inner, call)?;
-                Ok(match inner.start_vis::<M>(&op, PUT, &row)? {
-                    Outcome::Sent => Injection::Complete,
-                    Outcome::NotSent => Injection::NotInjected,
-                })
-            }
-            Completion::Event => {
-                let (number, row) = inner.begin(call)?;
-                if inner.start_vis::<M>(&op, PUT, &row)? == Outcome::NotSent {
-                    let _complete = inner.finish(number, Part::ALL);
-                    return Ok(Injection::NotInjected);
-                }
-                Ok(Injection::Event(events::of(inner, number, Part::ALL)))
-            }
-        }
+            Completion::Implicit => None,
+            Completion::Event => Some(null_mut()),
+        };
+        rma::start(inner, call, event, |row| inner.start_vis::<M>(&op, PUT, row))
     }
 }
 
@@ -276,7 +264,8 @@ fn strided<const PUT: bool>(
     dest: Strides,
     source: Strides,
     element: usize,
-    (counts, levels): (*const usize, usize),
+    counts: *const usize,
+    levels: usize,
 ) -> Result<What<'static>, Fail> {
     if element == 0 {
         return Ok(What::Nothing);
@@ -298,116 +287,63 @@ fn strided<const PUT: bool>(
     Ok(grid.map_or(What::Nothing, What::Grid))
 }
 
+/// The get and the put of one kind, which differ in where the rank stands among the parameters:
+/// those of the destination, of the source, and of what both have alike.
+macro_rules! get_and_put {
+    ($get:ident $put:ident, $completion:ident -> $type:ty, $what:ident,
+        ($($dst:ident: $dst_type:ty),*), ($($src:ident: $src_type:ty),*),
+        ($($shape:ident: $shape_type:ty),*)) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $get(
+            tm: Handle,
+            $($dst: $dst_type,)*
+            rank: u32,
+            $($src: $src_type,)*
+            $($shape: $shape_type,)*
+            flags: Flags,
+        ) -> $type {
+            let (call, completion) = (stringify!($get), Completion::$completion);
+            let get = Call { call, tm, rank, flags, completion };
+            let what = || $what::<false>(($($dst),*), ($($src),*), $($shape),*);
+            Answer::of(call, || get.run::<false>(what))
+        }
+
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $put(
+            tm: Handle,
+            rank: u32,
+            $($dst: $dst_type,)*
+            $($src: $src_type,)*
+            $($shape: $shape_type,)*
+            flags: Flags,
+        ) -> $type {
+            let (call, completion) = (stringify!($put), Completion::$completion);
+            let put = Call { call, tm, rank, flags, completion };
+            let what = || $what::<true>(($($dst),*), ($($src),*), $($shape),*);
+            Answer::of(call, || put.run::<true>(what))
+        }
+    };
+}
+
 macro_rules! transfers {
     ($($completion:ident -> $type:ty: $vg:ident $vp:ident $ig:ident $ip:ident $sg:ident $sp:ident;)*) => {$(
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $vg(
-            tm: Handle,
-            dstcount: usize,
-            dstlist: *const Extent,
-            rank: u32,
-            srccount: usize,
-            srclist: *const Extent,
-            flags: Flags,
-        ) -> $type {
-            let (call, completion) = (stringify!($vg), Completion::$completion);
-            let get = Call { call, tm, rank, flags, completion };
-            let what = || vector::<false>((dstcount, dstlist), (srccount, srclist));
-            Answer::of(call, || get.run::<false>(what))
+        get_and_put! {
+            $vg $vp, $completion -> $type, vector,
+            (dstcount: usize, dstlist: *const Extent),
+            (srccount: usize, srclist: *const Extent),
+            ()
         }
-
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $vp(
-            tm: Handle,
-            rank: u32,
-            dstcount: usize,
-            dstlist: *const Extent,
-            srccount: usize,
-            srclist: *const Extent,
-            flags: Flags,
-        ) -> $type {
-            let (call, completion) = (stringify!($vp), Completion::$completion);
-            let put = Call { call, tm, rank, flags, completion };
-            let what = || vector::<true>((dstcount, dstlist), (srccount, srclist));
-            Answer::of(call, || put.run::<true>(what))
+        get_and_put! {
+            $ig $ip, $completion -> $type, indexed,
+            (dstcount: usize, dstlist: *const usize, dstlen: usize),
+            (srccount: usize, srclist: *const usize, srclen: usize),
+            ()
         }
-
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $ig(
-            tm: Handle,
-            dstcount: usize,
-            dstlist: *const usize,
-            dstlen: usize,
-            rank: u32,
-            srccount: usize,
-            srclist: *const usize,
-            srclen: usize,
-            flags: Flags,
-        ) -> $type {
-            let (call, completion) = (stringify!($ig), Completion::$completion);
-            let get = Call { call, tm, rank, flags, completion };
-            let what =
-                || indexed::<false>((dstcount, dstlist, dstlen), (srccount, srclist, srclen));
-            Answer::of(call, || get.run::<false>(what))
-        }
-
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $ip(
-            tm: Handle,
-            rank: u32,
-            dstcount: usize,
-            dstlist: *const usize,
-            dstlen: usize,
-            srccount: usize,
-            srclist: *const usize,
-            srclen: usize,
-            flags: Flags,
-        ) -> $type {
-            let (call, completion) = (stringify!($ip), Completion::$completion);
-            let put = Call { call, tm, rank, flags, completion };
-            let what =
-                || indexed::<true>((dstcount, dstlist, dstlen), (srccount, srclist, srclen));
-            Answer::of(call, || put.run::<true>(what))
-        }
-
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $sg(
-            tm: Handle,
-            dstaddr: *mut c_void,
-            dststrides: *const isize,
-            rank: u32,
-            srcaddr: *mut c_void,
-            srcstrides: *const isize,
-            elemsz: usize,
-            count: *const usize,
-            stridelevels: usize,
-            flags: Flags,
-        ) -> $type {
-            let (call, completion) = (stringify!($sg), Completion::$completion);
-            let get = Call { call, tm, rank, flags, completion };
-            let (into, from) = ((dstaddr, dststrides), (srcaddr, srcstrides));
-            let what = || strided::<false>(into, from, elemsz, (count, stridelevels));
-            Answer::of(call, || get.run::<false>(what))
-        }
-
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $sp(
-            tm: Handle,
-            rank: u32,
-            dstaddr: *mut c_void,
-            dststrides: *const isize,
-            srcaddr: *mut c_void,
-            srcstrides: *const isize,
-            elemsz: usize,
-            count: *const usize,
-            stridelevels: usize,
-            flags: Flags,
-        ) -> $type {
-            let (call, completion) = (stringify!($sp), Completion::$completion);
-            let put = Call { call, tm, rank, flags, completion };
-            let (into, from) = ((dstaddr, dststrides), (srcaddr, srcstrides));
-            let what = || strided::<true>(into, from, elemsz, (count, stridelevels));
-            Answer::of(call, || put.run::<true>(what))
+        get_and_put! {
+            $sg $sp, $completion -> $type, strided,
+            (dstaddr: *mut c_void, dststrides: *const isize),
+            (srcaddr: *mut c_void, srcstrides: *const isize),
+            (elemsz: usize, count: *const usize, stridelevels: usize)
         }
     )*};
 }

@@ -53,7 +53,7 @@ impl<'a> Asked<'a> {
 }
 
 /// Name and value of an entry that assigns.
-fn assignment(entry: &OsStr) -> Option<(&OsStr, &OsStr)> {
+pub(crate) fn assignment(entry: &OsStr) -> Option<(&OsStr, &OsStr)> {
     let bytes = entry.as_bytes();
     let at = bytes.iter().position(|b| *b == b'=')?;
     Some((OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])))

@@ -43,6 +43,29 @@ impl Library {
     }
 }
 
+/// Declares the functions of a library, with the types that its documentation gives them, and how they
+/// are found.
+macro_rules! calls {
+    ($library:expr; $($field:ident = $name:literal: $type:ty;)*) => {
+        /// The functions.
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct Calls {
+            $($field: $type,)*
+        }
+
+        impl Calls {
+            /// Opens the library. Nothing is initialised.
+            pub(super) fn load() -> Result<Self, String> {
+                let failed = |problem| format!("cannot open {}: {problem}", $library);
+                let library = $crate::shared_library::Library::open($library).map_err(failed)?;
+                // SAFETY: the signatures that the library's documentation has.
+                Ok(Self { $($field: unsafe { library.function($name) }.map_err(failed)?,)* })
+            }
+        }
+    };
+}
+pub(crate) use calls;
+
 /// What the loader said last.
 fn said() -> String {
     // SAFETY: no arguments.

@@ -10,6 +10,8 @@ mod values;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use crate::environment::assignment;
+
 pub use self::refused::{OTHER_MEANINGS, REFUSED};
 pub use self::table::ALIASES;
 
@@ -124,11 +126,7 @@ pub struct Found<'a> {
 }
 
 fn cut(word: &OsStr) -> (&OsStr, Option<&OsStr>) {
-    let bytes = word.as_bytes();
-    match bytes.iter().position(|b| *b == b'=') {
-        Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + 1..]))),
-        None => (word, None),
-    }
+    assignment(word).map_or((word, None), |(name, value)| (name, Some(value)))
 }
 
 /// The row of a word as typed, if it is one.

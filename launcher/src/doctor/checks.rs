@@ -282,23 +282,18 @@ fn shared_memory() -> Finding {
 fn dev_shm(path: &Path) -> Finding {
     /// An MPI library's own needs for a few ranks.
     const ENOUGH: u64 = 64 << 20;
-    let name = "/dev/shm";
     let fix = "mount -o remount,rw,size=50%,mode=1777 /dev/shm; MPI libraries and programs that use POSIX shared memory \
                need it";
+    let bad = |seen: String| Finding::bad("/dev/shm", Level::Problem, seen, fix);
     let found = match statvfs(path) {
         Ok(found) => found,
-        Err(errno) => {
-            let seen = format!("cannot be looked at: {}", errno.desc());
-            return Finding::bad(name, Level::Problem, seen, fix);
-        }
+        Err(errno) => return bad(format!("cannot be looked at: {}", errno.desc())),
     };
-    let writable = eaccess(path, AccessFlags::W_OK | AccessFlags::X_OK);
     if found.flags().contains(FsFlags::ST_RDONLY) {
-        return Finding::bad(name, Level::Problem, "is mounted read-only", fix);
+        return bad("is mounted read-only".to_owned());
     }
-    if let Err(errno) = writable {
-        let seen = format!("cannot be written: {}", errno.desc());
-        return Finding::bad(name, Level::Problem, seen, fix);
+    if let Err(errno) = eaccess(path, AccessFlags::W_OK | AccessFlags::X_OK) {
+        return bad(format!("cannot be written: {}", errno.desc()));
     }
     let size = found.blocks().saturating_mul(found.fragment_size());
     let free = found.blocks_available().saturating_mul(found.fragment_size());

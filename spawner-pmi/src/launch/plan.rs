@@ -171,6 +171,11 @@ pub struct Part {
     pub directory: Option<OsString>,
 }
 
+/// A variable as `env` takes it.
+fn assignment((name, value): &(OsString, OsString)) -> OsString {
+    [name.as_os_str(), value].join(OsStr::new("="))
+}
+
 impl Part {
     /// Its words: what is its own is set by `env`, which all launchers pass on.
     fn words(&self) -> Vec<OsString> {
@@ -181,12 +186,7 @@ impl Part {
         if let Some(directory) = &self.directory {
             words.extend(["-C".into(), directory.clone()]);
         }
-        words.extend(self.environment.iter().map(|(name, value)| {
-            let mut word = name.clone();
-            word.push("=");
-            word.push(value);
-            word
-        }));
+        words.extend(self.environment.iter().map(assignment));
         words.extend(self.argv.iter().cloned());
         words
     }
@@ -364,12 +364,6 @@ fn environment(
         }
         Passing::Command => {
             let command = machine.variable("GASNET_ENVCMD").unwrap_or_else(|| "env".into());
-            let assignment = |(name, value): &(OsString, OsString)| {
-                let mut word = name.clone();
-                word.push("=");
-                word.push(value);
-                word
-            };
             let open = |(name, _): &&(OsString, OsString)| {
                 !wanted.secrets.iter().any(|secret| name == *secret)
             };

@@ -7,46 +7,18 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::client::process_manager::Finalization;
-use crate::shared_library::Library;
+use crate::pmix::{
+    BOOL, Info, NAME, Proc, RANK_WILDCARD, STRING, SUCCESS, UINT32, Value, terminated,
+};
+use crate::shared_library::calls;
 use bootstrap::sys;
 
-/// Name of the library as distributions install it since PMIx 2.
-const NAME: &str = "libpmix.so.2";
-const RANK_WILDCARD: u32 = 0xffff_fffe;
-const SUCCESS: c_int = 0;
-const BOOL: u16 = 1;
-const STRING: u16 = 3;
 const INT: u16 = 6;
-const UINT32: u16 = 14;
 const SCOPE_GLOBAL: u8 = 3;
 /// Events that say that the server is gone: its name since PMIx 4, and the one before.
 const LOST: [c_int; 2] = [-61, -101];
 /// [`Pending::status`] before the answer. No status of PMIx is positive.
 const UNDER_WAY: c_int = 1;
-
-#[repr(C)]
-#[derive(Clone)]
-struct Proc {
-    nspace: [u8; 256],
-    rank: u32,
-}
-
-#[repr(C)]
-struct Value {
-    kind: u16,
-    /// A union whose largest members have three words.
-    data: [u64; 3],
-}
-
-#[repr(C)]
-struct Info {
-    key: [u8; 512],
-    flags: u32,
-    value: Value,
-}
-
-const _: () =
-    assert!(size_of::<Proc>() == 260 && size_of::<Value>() == 32 && size_of::<Info>() == 552);
 
 type OnDone = extern "C" fn(c_int, *mut c_void);
 type OnHandled = extern "C" fn(c_int, *mut Info, usize, *mut c_void, *mut c_void, *mut c_void);
@@ -62,28 +34,9 @@ type OnEvent = extern "C" fn(
     *mut c_void,
 );
 
-/// Declares the functions and how they are found.
-macro_rules! calls {
-    ($($field:ident = $name:literal: $type:ty;)*) => {
-        /// The functions.
-        #[derive(Clone, Copy, Debug)]
-        pub(super) struct Calls {
-            $($field: $type,)*
-        }
-
-        impl Calls {
-            /// Opens the library. Nothing is initialised.
-            pub(super) fn load() -> Result<Self, String> {
-                let failed = |problem| format!("cannot open {NAME}: {problem}");
-                let library = Library::open(NAME).map_err(failed)?;
-                // SAFETY: the signatures of the PMIx standard since version 2.
-                Ok(Self { $($field: unsafe { library.function($name) }.map_err(failed)?,)* })
-            }
-        }
-    };
-}
-
+// The signatures of the PMIx standard since version 2.
 calls! {
+    NAME;
     init = c"PMIx_Init": unsafe extern "C" fn(*mut Proc, *mut Info, usize) -> c_int;
     finalize = c"PMIx_Finalize": unsafe extern "C" fn(*const Info, usize) -> c_int;
     abort = c"PMIx_Abort": unsafe extern "C" fn(c_int, *const c_char, *mut Proc, usize) -> c_int;
@@ -163,9 +116,9 @@ impl Client {
         let key = terminated::<512>(key);
         let number = u64::from(seconds.unsigned_abs());
         let directive = if optional {
-            info("pmix.optional", BOOL, 1)
+            Info::new("pmix.optional", BOOL, 1)
         } else {
-            info("pmix.timeout", INT, number)
+            Info::new("pmix.timeout", INT, number)
         };
         let mut value: *mut Value = std::ptr::null_mut();
         // SAFETY: a process, a key with a zero at its end and one directive, all alive during the
@@ -209,7 +162,7 @@ impl Client {
             status: AtomicI32::new(UNDER_WAY),
             bell: AtomicU32::new(0),
             proc,
-            collect: info("pmix.collect", BOOL, 1),
+            collect: Info::new("pmix.collect", BOOL, 1),
         });
         let theirs = Arc::into_raw(Arc::clone(&pending));
         let (procs, infos) = (&raw const pending.proc, &raw const pending.collect);
@@ -344,18 +297,6 @@ fn take(value: *mut Value) -> Found {
     // SAFETY: as above.
     unsafe { libc::free(value.cast()) };
     found
-}
-
-/// A text in a field of fixed length, with a zero behind it.
-fn terminated<const N: usize>(text: &str) -> [u8; N] {
-    let mut field = [0; N];
-    let len = text.len().min(N - 1);
-    field[..len].copy_from_slice(&text.as_bytes()[..len]);
-    field
-}
-
-fn info(key: &str, kind: u16, number: u64) -> Info {
-    Info { key: terminated(key), flags: 0, value: Value { kind, data: [number, 0, 0] } }
 }
 
 #[cfg(test)]

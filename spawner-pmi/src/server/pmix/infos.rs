@@ -2,29 +2,16 @@
 
 use std::ffi::{CString, c_void};
 
+use crate::pmix::Info;
+
 /// Types of values.
 pub(super) mod kind {
-    pub(in super::super) const BOOL: u16 = 1;
-    pub(in super::super) const STRING: u16 = 3;
+    pub(in super::super) use crate::pmix::{BOOL, STRING, UINT32};
+
     pub(in super::super) const UINT16: u16 = 13;
-    pub(in super::super) const UINT32: u16 = 14;
     pub(in super::super) const INFO: u16 = 24;
     pub(in super::super) const ARRAY: u16 = 39;
     pub(in super::super) const RANK: u16 = 40;
-}
-
-#[repr(C)]
-pub(super) struct Info {
-    key: [u8; 512],
-    flags: u32,
-    value: Value,
-}
-
-#[repr(C)]
-struct Value {
-    kind: u16,
-    /// A union whose largest members have three words.
-    data: [u64; 3],
 }
 
 /// An array of values.
@@ -35,7 +22,7 @@ pub(super) struct Array {
     items: *mut c_void,
 }
 
-const _: () = assert!(size_of::<Info>() == 552 && size_of::<Array>() == 24);
+const _: () = assert!(size_of::<Array>() == 24);
 
 /// Infos for libpmix, with what they point to.
 #[derive(Default)]
@@ -47,8 +34,7 @@ pub(super) struct Infos {
 
 impl Infos {
     fn push(&mut self, key: &str, kind: u16, word: u64) {
-        let value = Value { kind, data: [word, 0, 0] };
-        self.list.push(Info { key: terminated(key), flags: 0, value });
+        self.list.push(Info::new(key, kind, word));
     }
 
     pub(super) fn number(&mut self, key: &str, kind: u16, number: u32) -> &mut Self {
@@ -72,12 +58,4 @@ impl Infos {
         self.arrays.push((array, infos));
         self
     }
-}
-
-/// A text in a field of fixed length, with a zero behind it.
-pub(super) fn terminated<const N: usize>(text: &str) -> [u8; N] {
-    let mut field = [0; N];
-    let len = text.len().min(N - 1);
-    field[..len].copy_from_slice(&text.as_bytes()[..len]);
-    field
 }

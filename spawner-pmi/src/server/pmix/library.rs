@@ -10,30 +10,18 @@ use bootstrap::collective::Bytes;
 use settings::deadlines::agent::PMIX_CALL;
 
 use super::frames::FromHelper;
-use super::infos::{Info, Infos, kind, terminated};
+use super::infos::{Infos, kind};
 use super::locals::Locals;
 use super::members::Members;
-use crate::shared_library::Library;
+use crate::pmix::{Info, NAME, Proc, RANK_WILDCARD, SUCCESS, terminated};
+use crate::shared_library::calls;
 
-/// Name of the library as distributions install it since PMIx 2.
-const NAME: &str = "libpmix.so.2";
 /// Generations whose layouts are known.
 const GENERATIONS: std::ops::RangeInclusive<u32> = 3..=5;
 
-const RANK_WILDCARD: u32 = 0xffff_fffe;
-const SUCCESS: c_int = 0;
 const NOT_SUPPORTED: c_int = -47;
 /// Done within the call: no function is called later.
 const SUCCEEDED: c_int = -157;
-
-#[repr(C)]
-#[derive(Clone)]
-pub(super) struct Proc {
-    nspace: [u8; 256],
-    rank: u32,
-}
-
-const _: () = assert!(size_of::<Proc>() == 260);
 
 type Done = extern "C" fn(c_int, *mut c_void);
 type Release = extern "C" fn(*mut c_void);
@@ -79,33 +67,9 @@ struct Module {
     others: [usize; 59],
 }
 
-/// Declares the functions and how they are found.
-macro_rules! calls {
-    ($($field:ident = $name:literal: $type:ty;)*) => {
-        #[derive(Clone, Copy, Debug)]
-        struct Calls {
-            $($field: $type,)*
-        }
-
-        impl Calls {
-            /// Opens the library, if it is one that is served; what it says of itself, too.
-            fn load() -> Result<(Self, String), String> {
-                let failed = |problem| format!("cannot open {NAME}: {problem}");
-                let library = Library::open(NAME).map_err(failed)?;
-                // SAFETY: the signatures of the PMIx standard since version 2.
-                let calls = Self { $($field: unsafe { library.function($name) }.map_err(failed)?,)* };
-                // SAFETY: no arguments.
-                let version = constant(unsafe { (calls.version)() });
-                match generation(&version).is_some_and(|number| GENERATIONS.contains(&number)) {
-                    true => Ok((calls, version)),
-                    false => Err(format!("{NAME} is {version:?}, and PMIx 3 to 5 are served")),
-                }
-            }
-        }
-    };
-}
-
+// The signatures of the PMIx standard since version 2.
 calls! {
+    NAME;
     version = c"PMIx_Get_version": unsafe extern "C" fn() -> *const c_char;
     error_string = c"PMIx_Error_string": unsafe extern "C" fn(c_int) -> *const c_char;
     init = c"PMIx_server_init": unsafe extern "C" fn(*mut Module, *mut Info, usize) -> c_int;
@@ -124,6 +88,19 @@ calls! {
         unsafe extern "C" fn(*const Proc, *mut *mut *mut c_char) -> c_int;
     dmodex_request = c"PMIx_server_dmodex_request":
         unsafe extern "C" fn(*const Proc, Answered, *mut c_void) -> c_int;
+}
+
+impl Calls {
+    /// Opens the library, if it is one that is served; what it says of itself, too.
+    fn served() -> Result<(Self, String), String> {
+        let calls = Self::load()?;
+        // SAFETY: no arguments.
+        let version = constant(unsafe { (calls.version)() });
+        match generation(&version).is_some_and(|number| GENERATIONS.contains(&number)) {
+            true => Ok((calls, version)),
+            false => Err(format!("{NAME} is {version:?}, and PMIx 3 to 5 are served")),
+        }
+    }
 }
 
 /// A function of libpmix that waits for an answer, and its argument as a number.
@@ -346,7 +323,7 @@ extern "C" fn ignored(_: c_int, _: *mut c_void) {}
 /// # Errors
 /// There is none, or none that is served.
 pub fn version() -> Result<String, String> {
-    Calls::load().map(|(_, version)| version)
+    Calls::served().map(|(_, version)| version)
 }
 
 /// libpmix as the server of one job on this host. There is one in a process.
@@ -363,7 +340,7 @@ impl Server {
         mut infos: Infos,
         send: Box<dyn Fn(&FromHelper) + Send + Sync>,
     ) -> Result<Self, String> {
-        let (calls, _) = Calls::load()?;
+        let (calls, _) = Calls::served()?;
         let mut nothing = Infos::default();
         nothing.number("pmix.reg.nodata", kind::BOOL, 1);
         SHARED.get_or_init(|| Shared {
@@ -435,7 +412,7 @@ impl Server {
         what: &str,
         call: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> c_int,
         list: &str,
-    ) -> Result<CString, String> {
+    ) -> Result<String, String> {
         let list = CString::new(list).unwrap_or_default();
         let mut made: *mut c_char = std::ptr::null_mut();
         // SAFETY: a text with a zero at its end, and a place for the answer.
@@ -445,19 +422,17 @@ impl Server {
         }
         // SAFETY: not null, with a zero at its end. It is kept: a short form may go on behind the zero,
         // so it must be passed on where it is, but the forms that are asked for here do not.
-        Ok(unsafe { CStr::from_ptr(made) }.to_owned())
+        Ok(unsafe { CStr::from_ptr(made) }.to_string_lossy().into_owned())
     }
 
     /// The short form of names of hosts.
     pub(super) fn regex(&self, list: &str) -> Result<String, String> {
-        let made = self.short("name the hosts", self.calls.regex, list)?;
-        Ok(made.to_string_lossy().into_owned())
+        self.short("name the hosts", self.calls.regex, list)
     }
 
     /// The short form of ranks by host.
     pub(super) fn ppn(&self, list: &str) -> Result<String, String> {
-        let made = self.short("map the ranks", self.calls.ppn, list)?;
-        Ok(made.to_string_lossy().into_owned())
+        self.short("map the ranks", self.calls.ppn, list)
     }
 
     /// Makes the job known, with the ranks of this host.
