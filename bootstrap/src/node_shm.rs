@@ -34,7 +34,7 @@ use crate::trace::Cause;
 
 const NODE_SHM_MAGIC: u64 = 0x4741_534e_4554_5047;
 /// Version of the layout; agent and rank must agree.
-pub const NODE_SHM_VERSION: u32 = 5;
+pub const NODE_SHM_VERSION: u32 = 6;
 
 /// Fixed part of the page.
 #[repr(C, align(128))]
@@ -78,6 +78,8 @@ struct Shown {
     messages: AtomicU64,
     /// What its last sleep in the library is or was for, plus 1.
     waits_for: AtomicU32,
+    /// The processor that it last waited on, plus 1.
+    processor: AtomicU32,
 }
 
 /// What a rank does, as far as its library shows it.
@@ -500,6 +502,17 @@ impl RankSlot {
     /// What the next [`RankSlot::sleep`] is for.
     pub fn show_wait(&self, cause: Cause) {
         self.shown.waits_for.store(u32::from(cause as u8) + 1, Ordering::Relaxed);
+    }
+
+    /// The processor that the rank waits on. Only the rank itself calls it.
+    pub fn show_processor(&self, processor: u32) {
+        self.shown.processor.store(processor.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// The processor that the rank last waited on; `None`: it has not waited yet.
+    #[must_use]
+    pub fn processor(&self) -> Option<u32> {
+        self.shown.processor.load(Ordering::Relaxed).checked_sub(1)
     }
 
     /// What the rank does, for those who watch the job.

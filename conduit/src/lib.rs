@@ -54,6 +54,7 @@ mod segment;
 mod segment_mode;
 mod settings;
 mod spin_trial;
+mod spread;
 mod sys;
 mod team;
 mod token;

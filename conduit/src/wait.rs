@@ -207,6 +207,7 @@ impl Waiter {
                 return;
             }
         }
+        context.keep_apart();
         let waits = &context.waits;
         let yields = match waits.mode() {
             WaitMode::Spin if waits.oversubscribed() => u32::MAX,

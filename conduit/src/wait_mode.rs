@@ -47,6 +47,8 @@ pub(crate) struct WaitState {
     mode: AtomicU8,
     /// Yields since the last that came back late, where ranks take turns by yields.
     quick: AtomicU32,
+    /// Times that it gave the processor away.
+    given: AtomicU32,
     /// Looks for ends of own requests that may pass before the next whole poll.
     pub(crate) looks: AtomicU32,
     measured: Box<Measured>,
@@ -113,6 +115,7 @@ impl WaitState {
             wanted: AtomicBool::new(false),
             mode: AtomicU8::new(WaitMode::SpinBlock as u8),
             quick: AtomicU32::new(0),
+            given: AtomicU32::new(0),
             looks: AtomicU32::new(0),
             measured: Box::new(measured),
         }
@@ -210,6 +213,13 @@ impl WaitState {
         if tells {
             self.learn(|processor, now| processor.kept(now, kept));
         }
+    }
+
+    /// Counts; true each `every`th time.
+    pub(crate) fn counts_to(&self, every: u32) -> bool {
+        let given = self.given.load(Ordering::Relaxed).wrapping_add(1);
+        self.given.store(given, Ordering::Relaxed);
+        given.is_multiple_of(every)
     }
 
     /// This rank has polled a few times, for so long.

@@ -56,6 +56,7 @@ const CONDUIT: &graph::Layers = &[
         "barrier",
         "progress",
         "wait",
+        "spread",
         "exit_link",
     ],
     &["endpoint", "team", "segment", "event"],
