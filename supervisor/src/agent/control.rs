@@ -40,6 +40,7 @@ const PROGRESS_EVERY: u64 = 50;
 /// Life of the supervisor of a job on this host alone; never returns to the caller's code, which
 /// belongs to the launcher.
 pub(crate) fn run(plan: &JobPlan, origin: Origin) -> ! {
+    processes::leave_session();
     let outcome = OneHost::new(plan, origin).and_then(OneHost::work);
     leave(outcome, &format!("node agent on {}", plan.host))
 }

@@ -11,9 +11,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::{SigEvent, SigSet, SigevNotify, SigmaskHow, Signal, sigprocmask};
+use nix::sys::stat::makedev;
 use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::time::ClockId;
-use nix::unistd::{Pid, getppid};
+use nix::unistd::{Pid, getpid, getppid, setsid};
 use settings::deadlines::agent::ORPHANED;
 
 use super::sys;
@@ -106,10 +107,39 @@ fn listed_children(pid: i32) -> Option<Vec<i32>> {
     Some(found)
 }
 
-fn parent(pid: i32) -> Option<i32> {
+/// What `/proc/PID/stat` says behind the name, which may hold blanks: from the state on (proc(5)).
+fn stat(pid: i32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+    Some(stat.rsplit_once(')')?.1.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    stat(pid)?.get(1)?.parse().ok()
+}
+
+/// Leaves the session of the launcher, and takes the ranks along. Where the system schedules by
+/// sessions (autogroup, sched(7)) all ranks are one group then: beside other processes of the
+/// launcher's session they have a fair part of the processors together, and take turns by yields among
+/// themselves. A job with a nice value stays: that counts inside a session alone.
+pub(crate) fn leave_session() {
+    const NICE: usize = 16;
+    let fields = stat(getpid().as_raw()).unwrap_or_default();
+    if fields.get(NICE).is_some_and(|nice| nice == "0") {
+        // Fails for the leader of a group only, which no fork is.
+        let _ = setsid();
+    }
+}
+
+/// The controlling terminal of a process: the process's group and the one in the foreground, and
+/// the number of the device. `None`: the process has none, or is gone.
+pub(super) fn terminal(pid: i32) -> Option<((i32, i32), u64)> {
+    let fields = stat(pid)?;
+    let number = |at: usize| fields.get(at)?.parse::<i32>().ok();
+    let (group, device, foreground) = (number(2)?, number(4)?, number(5)?);
+    let device = u64::from(device.cast_unsigned());
+    // As the kernel writes it (new_encode_dev).
+    let whole = makedev(device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
+    (device != 0).then_some(((group, foreground), whole))
 }
 
 /// What a process is doing: whether any of its threads is ready to run, and the CPU time that they
@@ -209,7 +239,7 @@ mod tests {
         let (_, before) = activity(pid(&busy)).unwrap();
         holds("it uses CPU", &|| activity(pid(&busy)).is_some_and(|(_, time)| time > before));
         // This process has several threads and is at work.
-        assert!(activity(nix::unistd::getpid().as_raw()).is_some_and(|(_, time)| time > 0));
+        assert!(activity(getpid().as_raw()).is_some_and(|(_, time)| time > 0));
         for child in [&mut busy, &mut idle] {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -229,7 +259,7 @@ mod tests {
             .unwrap();
         let grandchild: i32 = line.trim().parse().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let me = nix::unistd::getpid().as_raw();
+        let me = getpid().as_raw();
         let found = descendants(me, |_| false);
         assert!(found.contains(&pid) && found.contains(&grandchild), "{found:?}");
         assert!(!descendants(me, |p| p == pid).contains(&grandchild));

@@ -8,7 +8,12 @@ use std::sync::OnceLock;
 
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::stat::{Mode, SFlag, fstat, makedev};
+
+use super::processes;
+
+/// `/dev/tty`: the controlling terminal, whichever it is.
+const THE_CONTROLLING: u64 = makedev(5, 0);
 
 /// Standard input (0), output (1) or error (2).
 #[derive(Debug)]
@@ -78,11 +83,13 @@ impl Standard {
         poll(&mut [PollFd::new(self.fd(), flags)], PollTimeout::ZERO) != Ok(0)
     }
 
-    /// Whether the terminal is ours. One that is not our session's controlling one cannot be taken
-    /// from us.
+    /// Whether the terminal is the launcher's, whose child we are. One that is not its session's
+    /// controlling one cannot be taken from it.
     pub(super) fn is_foreground(&self) -> bool {
-        let group = nix::unistd::tcgetpgrp(inherited(self.number));
-        group == Ok(nix::unistd::getpgrp()) || group == Err(nix::Error::ENOTTY)
+        let of_launcher = processes::terminal(nix::unistd::getppid().as_raw());
+        let own = fstat(inherited(self.number)).map(|stat| stat.st_rdev);
+        let Some(((group, foreground), controlling)) = of_launcher else { return true };
+        group == foreground || own.is_ok_and(|own| own != controlling && own != THE_CONTROLLING)
     }
 
     /// What it is, when that has a name.

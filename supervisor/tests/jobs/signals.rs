@@ -21,6 +21,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("ending_signal_reaches_stopped_ranks", end_stopped),
     ("hangup_ignored_at_the_start", nohup),
     ("keys_of_a_terminal", terminal_keys),
+    ("in_the_background_of_a_terminal", background),
+    ("session_of_the_ranks", session),
 ];
 
 fn up(size: u32, text: &str) -> Live {
@@ -162,4 +164,45 @@ fn terminal_keys() -> Checked {
     live.wait_stdout("typed", 1);
     master.write_all(b"\x03")?;
     live.wait().fault(130).map_or(Ok(()), |fault| Err(fault.into()))
+}
+
+/// In the background of a terminal the job leaves what is typed to the shell, and has it once it is in
+/// the foreground.
+fn background() -> Checked {
+    let pty = nix::pty::openpty(None, None)?;
+    let exe = std::env::current_exe()?;
+    let text = format!(
+        "'{}' front -n 1 -- /bin/sh -c 'echo up; exec cat' & sleep 0.3; read line; echo shell $line; fg >/dev/null",
+        exe.display()
+    );
+    let live = testkit::Tree::new("/usr/bin/setsid")
+        .args(["--ctty", "--wait", "bash", "--norc", "-ic", &text])
+        .stdin(testkit::Input::Stream(Stdio::from(pty.slave)))
+        .start();
+    live.wait_stdout("up", 1);
+    let mut master = File::from(pty.master);
+    master.write_all(b"first\n")?;
+    live.wait_stdout("shell first", 1);
+    master.write_all(b"second\n")?;
+    live.wait_stdout("second", 1);
+    master.write_all(b"\x04")?;
+    live.wait().fault(0).map_or(Ok(()), |fault| Err(fault.into()))
+}
+
+/// All ranks have one session. It is not that of the launcher, unless the job has a nice value.
+fn session() -> Checked {
+    let exe = std::env::current_exe()?;
+    let exe = exe.to_str().ok_or("odd path")?;
+    let own = nix::unistd::getsid(None)?.to_string();
+    for (nice, leaves) in [("0", true), ("5", false)] {
+        let done = testkit::Tree::new("/usr/bin/nice")
+            .args(["-n", nice, exe, "front", "-n", "2", "--"])
+            .args(sh("cut -d ' ' -f 6 /proc/self/stat"))
+            .run();
+        let out = done.expect(0).out();
+        let sessions: Vec<&str> = out.split_whitespace().collect();
+        let [one, other] = sessions[..] else { return Err(format!("{out:?}").into()) };
+        ensure(one == other && (one != own) == leaves, format!("nice {nice}, {own}: {out:?}"))?;
+    }
+    Ok(())
 }
