@@ -1,6 +1,10 @@
 //! What a job reaches beside processes of others that compute.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use crate::Repetitions;
 use crate::network::SOFT;
@@ -18,23 +22,37 @@ const KINDS: [(&str, u32, &str); 5] = [
 /// Length of a run.
 const SECONDS: &str = "0.5";
 
-/// Who computes beside the ranks, and what starts them: processes of the same session, which share what
-/// the ranks have where the system schedules by sessions (autogroup); processes of sessions of their
-/// own, as those of other users and of services; nobody.
-const STATES: [(&str, Option<&str>); 3] =
-    [("beside", Some("env")), ("foreign", Some("setsid")), ("alone", None)];
+/// Who computes beside the ranks: processes of the launcher's session; as many of another session, as
+/// another job has them; as many of a session each. Where the system schedules by sessions (autogroup)
+/// the last have a part of the processors each, and the ranks one together: that is more than an equal
+/// load.
+const OTHERS: [(&str, &str, Target); 3] = [
+    ("beside", "", Target::AtLeast(0.4)),
+    ("foreign", " of another session", Target::AtLeast(0.4)),
+    ("apart", " of a session each", Target::None),
+];
 
-/// Processes that compute, for as long as this lives.
+/// Processes that compute, for as long as this lives: groups of them.
 struct Others(Vec<Child>);
 
 impl Others {
-    /// `count` of them, if anything starts them. A child leads no group, so `setsid` becomes the shell
-    /// itself.
-    fn start(count: usize, starter: Option<&str>) -> Result<Self> {
+    /// `count` of them, in a `state`; none when it is "alone".
+    fn start(count: usize, state: &str) -> Result<Self> {
+        let (groups, each) = match state {
+            "alone" => (0, 0),
+            "apart" => (count, 1),
+            _ => (1, count),
+        };
         let mut others = Self(Vec::new());
-        for starter in starter.into_iter().cycle().take(count) {
-            let mut shell = Command::new(starter);
-            shell.args(["sh", "-c", "while :; do :; done"]).stdin(Stdio::null());
+        for _ in 0..groups {
+            // A child leads no group, so `setsid` becomes the shell itself.
+            let mut shell = Command::new(if state == "beside" { "sh" } else { "setsid" });
+            shell.args((state != "beside").then_some("sh")).stdin(Stdio::null());
+            if state == "beside" {
+                shell.process_group(0);
+            }
+            let one = "(while :; do :; done) & ";
+            shell.args(["-c", &format!("{}wait", one.repeat(each))]);
             others.0.push(shell.spawn()?);
         }
         Ok(others)
@@ -44,6 +62,9 @@ impl Others {
 impl Drop for Others {
     fn drop(&mut self) {
         for other in &mut self.0 {
+            // The shell and its loops; the shell itself, should it lead no group yet.
+            let group = Pid::from_raw(other.id().cast_signed());
+            let _ = killpg(group, Signal::SIGKILL);
             let _ = other.kill();
             let _ = other.wait();
         }
@@ -58,8 +79,8 @@ pub(crate) fn beside(repetitions: Repetitions) -> Result<Findings> {
         for (kind, ranks, what) in KINDS {
             let key = |state: &str| format!("{kind}{ranks}_{state}_{place}");
             for _ in 0..repetitions.pairs {
-                for (state, starter) in STATES {
-                    let _others = Others::start(count, starter)?;
+                for state in OTHERS.map(|(state, ..)| state).into_iter().chain(["alone"]) {
+                    let _others = Others::start(count, state)?;
                     let mut command = job(ranks, &[], &sibling("bench_beside")?, &[kind, SECONDS])?;
                     command.envs(variables.iter().copied());
                     let found = run(command, true)?.samples();
@@ -68,20 +89,20 @@ pub(crate) fn beside(repetitions: Repetitions) -> Result<Findings> {
                     samples.add(&key(state), *rate.ok_or_else(none)?);
                 }
             }
-            for (state, whose) in [("beside", ""), ("foreign", " of other sessions")] {
+            for (state, whose, target) in OTHERS {
                 let figure = format!("{what} over {place} beside {count} others{whose}, alone");
                 let keys = [key(state), key("alone")];
                 let keys = keys.each_ref().map(String::as_str);
-                rows.push(Row::paired(&figure, &samples, keys, "/s", Target::AtLeast(0.4))?);
+                rows.push(Row::paired(&figure, &samples, keys, "/s", target)?);
             }
         }
     }
     let autogroup = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
     let by_sessions = autogroup.is_ok_and(|text| text.trim() == "1");
     let notes = vec![format!(
-        "net-beside: ranks for {SECONDS} s, beside as many shell loops as there are processors and alone, in turn. One of two ranks has half \
-         of its processor's time then. Others of other sessions are foreign to the ranks' session, as those of other users are; the \
-         system schedules by sessions (kernel.sched_autogroup_enabled): {}.",
+        "net-beside: ranks for {SECONDS} s, beside as many shell loops as there are processors and alone, in turn. Ranks of a job without a \
+         nice value have a session of their own. Where the system schedules by sessions (kernel.sched_autogroup_enabled: {}) they \
+         have half of each processor beside others of one session, and less beside others of a session each.",
         if by_sessions { "yes" } else { "no" }
     )];
     Ok(Findings { rows, samples, notes, ..Findings::default() })
