@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::Repetitions;
-use crate::network::{BOOTS, guest};
+use crate::network::guest;
 use crate::results::text;
 use crate::row::{Findings, Row, Target, Verdict};
 use crate::run::{Failure, Result, Samples, run_within, sibling};
@@ -148,7 +148,7 @@ fn findings(samples: Samples, wire: Wire) -> Result<Findings> {
             "one TCP connection of two ranks (a ping-pong of 32 B that spins, sends of 32 B, writes of 64 KB)",
         ),
         Wire::Roce => (
-            "boots one after the other, in each all",
+            "one round in each of a series of boots, in it all",
             "rc_verbs",
             "perftest (sends of 64 B for the rate)",
         ),
@@ -172,13 +172,12 @@ pub(crate) fn tcp(repetitions: Repetitions) -> Result<Findings> {
     findings(run_within(LIMIT, command)?.samples(), Wire::Tcp)
 }
 
-/// Over Soft-RoCE, in a series of boots of a virtual machine: how programs lie in its memory, which
-/// changes a figure by a tenth, stays the same for all rounds of one boot.
+/// Over Soft-RoCE, one round in each of a series of boots of a virtual machine: how programs lie in its
+/// memory changes a figure by a tenth, of each program in its own way, and stays the same in a boot.
 pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
-    let rounds = (repetitions.exits / 2).max(1).to_string();
     let mut samples = Samples::default();
-    for _ in 0..repetitions.exits.min(BOOTS) {
-        match guest(SCRIPT, &[Wire::Roce.words().0.to_owned(), rounds.clone()])? {
+    for _ in 0..2 * repetitions.exits {
+        match guest(SCRIPT, &[Wire::Roce.words().0, "1"].map(str::to_owned))? {
             Ok(more) => samples.extend(more),
             Err(reason) => {
                 let rows = vec![Row::without("peers over Soft-RoCE", Verdict::Skipped(reason))];
@@ -191,28 +190,35 @@ pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
 
 /// The table of the newest record that has one, for people who compare.
 pub(crate) fn page(records: &[Value]) -> Option<String> {
-    let record = records.iter().rev().find(|record| record["suite"] == "peers")?;
-    let mut out = format!(
-        "# Beside UCX and libfabric\n\nMade from the newest record of the suite `peers` in [runs](runs) (commit {}, {}) by \
-         `scripts/bench --results`; do not edit. Ours was measured by turns with each of the others. In brackets: ours \
-         divided by it; then the quartiles of that round by round: a range around 1 does not tell who is ahead.\n",
-        text(record, "commit"),
-        text(record, "date").split('T').next().unwrap_or_default(),
+    let newest = |wire: Wire| {
+        let tells =
+            |record: &&Value| record["suite"] == "peers" && !rows_of(record, wire).is_empty();
+        Some((wire, records.iter().rev().find(tells)?))
+    };
+    let wires: Vec<(Wire, &Value)> =
+        [Wire::Tcp, Wire::Roce].into_iter().filter_map(newest).collect();
+    if wires.is_empty() {
+        return None;
+    }
+    let mut out = String::from(
+        "# Beside UCX and libfabric\n\nMade from the newest records of the suite `peers` in [runs](runs) by `scripts/bench --results`; \
+         do not edit. Ours was measured by turns with each of the others. In brackets: ours divided by it; then the quartiles \
+         of that round by round: a range around 1 does not tell who is ahead.\n",
     );
-    for wire in [Wire::Tcp, Wire::Roce] {
-        let wire = wire.words().1;
+    for (wire, record) in wires {
+        let rows = rows_of(record, wire);
+        let (commit, date) = (text(record, "commit"), text(record, "date"));
+        let date = date.split('T').next().unwrap_or_default();
         let _ = write!(
             out,
-            "\n## {wire}\n\n| figure | better | ours | UCX | libfabric | bare means |\n|---|---|---:|---:|---:|---:|\n"
+            "\n## {}\n\nCommit {commit}, {date}.\n\n| figure | better | ours | UCX | libfabric | bare means |\n|---|---|---:|---:|---:|---:|\n",
+            wire.words().1
         );
         for figure in &FIGURES {
             let (mut ours, mut others) = ("", [None; 3]);
-            for row in record["rows"].as_array().into_iter().flatten() {
-                let name = text(row, "figure");
-                let who = name.strip_prefix(figure.name).and_then(|rest| {
-                    rest.strip_prefix(" over ")?.strip_prefix(wire)?.strip_prefix(", ")
-                });
-                if let Some(at) = who.and_then(|who| OTHERS.iter().position(|one| *one == who)) {
+            for (name, who, row) in &rows {
+                let who = OTHERS.iter().position(|one| one == who);
+                if let Some(at) = who.filter(|_| *name == figure.name) {
                     ours = text(row, "ours");
                     let pairs = text(row, "ratio of pairs, median and quartiles");
                     let quartiles = pairs.split_once(", ").map_or("", |(_, quartiles)| quartiles);
@@ -232,9 +238,22 @@ pub(crate) fn page(records: &[Value]) -> Option<String> {
                 figure.name
             );
         }
-    }
-    for note in record["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        let _ = write!(out, "\n{note}\n");
+        let notes = record["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let begin = format!("peers, {}:", wire.words().1);
+        for note in notes.filter(|note| note.starts_with(&begin)) {
+            let _ = write!(out, "\n{note}\n");
+        }
     }
     Some(out)
+}
+
+/// The rows of a record over one wire: the figure, and beside whom.
+fn rows_of(record: &Value, wire: Wire) -> Vec<(&str, &str, &Value)> {
+    let over = format!(" over {}, ", wire.words().1);
+    let rows = record["rows"].as_array().into_iter().flatten();
+    rows.filter_map(|row| {
+        let (figure, who) = text(row, "figure").split_once(&over)?;
+        Some((figure, who, row))
+    })
+    .collect()
 }
