@@ -320,6 +320,7 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use super::*;
+    use crate::spread::tests::stay_on_first;
     use crate::transport::shm::BarrierName as Name;
     use crate::{Client, Entry, Flags, HandlerIndex, Rank, Seq, Settings};
 
@@ -444,21 +445,10 @@ mod tests {
         }
     }
 
-    /// From now on this thread, and what it starts, runs on one processor. `None`: the system does
-    /// not let it.
-    fn stay_on_one_processor() -> Option<()> {
-        use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-        let me = nix::unistd::Pid::from_raw(0);
-        let all = sched_getaffinity(me).ok()?;
-        let mut one = CpuSet::new();
-        one.set((0..CpuSet::count()).find(|cpu| all.is_set(*cpu) == Ok(true))?).ok()?;
-        sched_setaffinity(me, &one).ok()
-    }
-
     /// Two ranks and two others on one processor: whether the ranks believe that there is one for
     /// each, or know better, they must notice the others, and sleep.
     fn others_are_noticed(cpus: u32) {
-        if stay_on_one_processor().is_none() {
+        if stay_on_first().is_none() {
             return println!("SKIP: no thread may be bound to a processor here");
         }
         let hogs = [Hog::start(), Hog::start()];

@@ -14,7 +14,7 @@ use nix::sys::signal::{SigEvent, SigSet, SigevNotify, SigmaskHow, Signal, sigpro
 use nix::sys::stat::makedev;
 use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::time::ClockId;
-use nix::unistd::{Pid, getpid, getppid, setsid};
+use nix::unistd::{Pid, getppid, setsid};
 use settings::deadlines::agent::ORPHANED;
 
 use super::sys;
@@ -107,14 +107,13 @@ fn listed_children(pid: i32) -> Option<Vec<i32>> {
     Some(found)
 }
 
-/// What `/proc/PID/stat` says behind the name, which may hold blanks: from the state on (proc(5)).
-fn stat(pid: i32) -> Option<Vec<String>> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    Some(stat.rsplit_once(')')?.1.split_ascii_whitespace().map(str::to_owned).collect())
+/// What `/proc/PID/stat` says.
+fn stat(pid: i32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/stat")).ok()
 }
 
 fn parent(pid: i32) -> Option<i32> {
-    stat(pid)?.get(1)?.parse().ok()
+    sys::stat_fields(&stat(pid)?)?.nth(1)?.parse().ok()
 }
 
 /// Leaves the session of the launcher, and takes the ranks along. Where the system schedules by
@@ -122,9 +121,7 @@ fn parent(pid: i32) -> Option<i32> {
 /// launcher's session they have a fair part of the processors together, and take turns by yields among
 /// themselves. A job with a nice value stays: that counts inside a session alone.
 pub(crate) fn leave_session() {
-    const NICE: usize = 16;
-    let fields = stat(getpid().as_raw()).unwrap_or_default();
-    if fields.get(NICE).is_some_and(|nice| nice == "0") {
+    if sys::nice() == Some(0) {
         // Fails for the leader of a group only, which no fork is.
         let _ = setsid();
     }
@@ -133,9 +130,13 @@ pub(crate) fn leave_session() {
 /// The controlling terminal of a process: the process's group and the one in the foreground, and
 /// the number of the device. `None`: the process has none, or is gone.
 pub(super) fn terminal(pid: i32) -> Option<((i32, i32), u64)> {
-    let fields = stat(pid)?;
-    let number = |at: usize| fields.get(at)?.parse::<i32>().ok();
-    let (group, device, foreground) = (number(2)?, number(4)?, number(5)?);
+    /// The state and the parent.
+    const TO_GROUP: usize = 2;
+    let stat = stat(pid)?;
+    let mut numbers =
+        sys::stat_fields(&stat)?.skip(TO_GROUP).map(|field| field.parse::<i32>().ok());
+    let (group, _session) = (numbers.next()??, numbers.next()??);
+    let (device, foreground) = (numbers.next()??, numbers.next()??);
     let device = u64::from(device.cast_unsigned());
     // As the kernel writes it (new_encode_dev).
     let whole = makedev(device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
@@ -148,7 +149,7 @@ pub(crate) fn activity(pid: i32) -> Option<(bool, u64)> {
     const THREADS: usize = 17;
     let one = |path: &Path| {
         let stat = fs::read_to_string(path.join("stat")).ok()?;
-        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let mut fields = sys::stat_fields(&stat)?;
         let ready = fields.next()? == "R";
         let threads: u32 = fields.nth(THREADS - 1)?.parse().ok()?;
         let times = fs::read_to_string(path.join("schedstat")).ok()?;
@@ -239,7 +240,7 @@ mod tests {
         let (_, before) = activity(pid(&busy)).unwrap();
         holds("it uses CPU", &|| activity(pid(&busy)).is_some_and(|(_, time)| time > before));
         // This process has several threads and is at work.
-        assert!(activity(getpid().as_raw()).is_some_and(|(_, time)| time > 0));
+        assert!(activity(nix::unistd::getpid().as_raw()).is_some_and(|(_, time)| time > 0));
         for child in [&mut busy, &mut idle] {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -259,7 +260,7 @@ mod tests {
             .unwrap();
         let grandchild: i32 = line.trim().parse().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let me = getpid().as_raw();
+        let me = nix::unistd::getpid().as_raw();
         let found = descendants(me, |_| false);
         assert!(found.contains(&pid) && found.contains(&grandchild), "{found:?}");
         assert!(!descendants(me, |p| p == pid).contains(&grandchild));

@@ -5,6 +5,7 @@
 use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::os::fd::RawFd;
+use std::str::SplitAsciiWhitespace;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -45,20 +46,37 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
 /// without privilege), so that many computing ranks do not delay their agent. Children start as
 /// usual. A wish: errors do not matter.
 pub(crate) fn ask_for_short_slices() {
-    const SIZE: u32 = 48;
     const RESET_ON_FORK: u64 = 1;
     const SHORTEST_NS: u64 = 100_000;
+    let Some(mut attr) = scheduling() else { return };
+    // With a raised priority the reset on fork would take it from the ranks.
+    if attr.sched_policy == libc::SCHED_OTHER.cast_unsigned() && attr.sched_nice >= 0 {
+        attr.sched_runtime = SHORTEST_NS;
+        attr.sched_flags |= RESET_ON_FORK;
+        // SAFETY: a live struct that tells its size; only read.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
+    }
+}
+
+/// How this process is scheduled; `None`: the system does not say.
+fn scheduling() -> Option<libc::sched_attr> {
+    const SIZE: u32 = 48;
     // SAFETY: integers only, for which zero is valid.
     let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
     // SAFETY: a live struct of the size given; only filled in.
     let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, SIZE, 0) };
-    // With a raised priority the reset on fork would take it from the ranks.
-    if got == 0 && attr.sched_policy == libc::SCHED_OTHER.cast_unsigned() && attr.sched_nice >= 0 {
-        attr.sched_runtime = SHORTEST_NS;
-        attr.sched_flags |= RESET_ON_FORK;
-        // SAFETY: as above; only read.
-        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
-    }
+    (got == 0).then_some(attr)
+}
+
+/// The nice value of this process.
+pub(crate) fn nice() -> Option<i32> {
+    scheduling().map(|attr| attr.sched_nice)
+}
+
+/// The fields of a text of `/proc/PID/stat` behind the name, which may hold blanks and parentheses:
+/// from the state on, which is the third (proc(5)).
+pub(crate) fn stat_fields(stat: &str) -> Option<SplitAsciiWhitespace<'_>> {
+    Some(stat.rsplit_once(')')?.1.split_ascii_whitespace())
 }
 
 /// What is done when `signal` comes. Async-signal-safe.
@@ -340,8 +358,7 @@ fn outcome(view: &Shared<'_>, pid: i32) -> Result<i32, Failure> {
 /// Whether a process is stopped.
 fn is_stopped(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    state == Some('T')
+    stat_fields(&stat).and_then(|mut fields| fields.next()) == Some("T")
 }
 
 /// Whether the process has left our memory, or does so within `limit`.

@@ -6,6 +6,8 @@ use bootstrap::node_shm::Activity;
 use bootstrap::trace::Cause;
 use serde::{Deserialize, Serialize};
 
+use crate::agent::sys::stat_fields;
+
 /// What the system says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Run {
@@ -53,8 +55,7 @@ fn parse(stat: &str) -> Option<(Run, u64, u64)> {
     /// Fields behind the state, which is the third: `utime` is the 14th, `rss` the 24th.
     const TO_UTIME: usize = 10;
     const TO_RSS: usize = 8;
-    // The name may hold blanks and parentheses.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let mut fields = stat_fields(stat)?;
     let run = match fields.next()? {
         "R" => Run::Ready,
         "T" | "t" => Run::Stopped,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use supervisor::report::CauseKind;
+use testkit::Running;
 use testkit::process::Process;
 
 use super::kit::{Checked, Job, Live, Test, ensure, sh};
@@ -147,19 +148,25 @@ fn nohup() -> Checked {
     live.wait().fault(0).map_or(Ok(()), |fault| Err(fault.into()))
 }
 
-/// The job in the foreground of a terminal of its own: typed text arrives, Ctrl-C interrupts.
-fn terminal_keys() -> Checked {
+/// A program in the foreground of a terminal of its own, and what types into that, once the program has
+/// said `up` so many times.
+fn in_terminal(words: &[&str], up: usize) -> Result<(Running, File), libtest_mimic::Failed> {
     let pty = nix::pty::openpty(None, None)?;
-    let exe = std::env::current_exe()?;
-    let words = ["--ctty", "--wait", exe.to_str().ok_or("odd path")?, "front", "-n", "2", "--"];
-    let text = "echo up; [ $GASNETRUN_RANK = 0 ] && exec cat; exec sleep 1000";
     let live = testkit::Tree::new("/usr/bin/setsid")
+        .args(["--ctty", "--wait"])
         .args(words)
-        .args(sh(text))
         .stdin(testkit::Input::Stream(Stdio::from(pty.slave)))
         .start();
-    live.wait_stdout("up", 2);
-    let mut master = File::from(pty.master);
+    live.wait_stdout("up", up);
+    Ok((live, File::from(pty.master)))
+}
+
+/// The job in the foreground of a terminal of its own: typed text arrives, Ctrl-C interrupts.
+fn terminal_keys() -> Checked {
+    let exe = std::env::current_exe()?;
+    let text = "echo up; [ $GASNETRUN_RANK = 0 ] && exec cat; exec sleep 1000";
+    let front = [exe.to_str().ok_or("odd path")?, "front", "-n", "2", "--", "/bin/sh", "-c", text];
+    let (live, mut master) = in_terminal(&front, 2)?;
     master.write_all(b"typed\n")?;
     live.wait_stdout("typed", 1);
     master.write_all(b"\x03")?;
@@ -169,18 +176,12 @@ fn terminal_keys() -> Checked {
 /// In the background of a terminal the job leaves what is typed to the shell, and has it once it is in
 /// the foreground.
 fn background() -> Checked {
-    let pty = nix::pty::openpty(None, None)?;
     let exe = std::env::current_exe()?;
     let text = format!(
         "'{}' front -n 1 -- /bin/sh -c 'echo up; exec cat' & sleep 0.3; read line; echo shell $line; fg >/dev/null",
         exe.display()
     );
-    let live = testkit::Tree::new("/usr/bin/setsid")
-        .args(["--ctty", "--wait", "bash", "--norc", "-ic", &text])
-        .stdin(testkit::Input::Stream(Stdio::from(pty.slave)))
-        .start();
-    live.wait_stdout("up", 1);
-    let mut master = File::from(pty.master);
+    let (live, mut master) = in_terminal(&["bash", "--norc", "-ic", &text], 1)?;
     master.write_all(b"first\n")?;
     live.wait_stdout("shell first", 1);
     master.write_all(b"second\n")?;

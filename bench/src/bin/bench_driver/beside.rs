@@ -45,14 +45,13 @@ impl Others {
         };
         let mut others = Self(Vec::new());
         for _ in 0..groups {
-            // A child leads no group, so `setsid` becomes the shell itself.
-            let mut shell = Command::new(if state == "beside" { "sh" } else { "setsid" });
-            shell.args((state != "beside").then_some("sh")).stdin(Stdio::null());
+            let loops = "(while :; do :; done) & ".repeat(each) + "wait";
+            // Each is a group, by which it is ended. A child leads none, so `setsid` becomes the shell.
+            let mut shell = Command::new(if state == "beside" { "env" } else { "setsid" });
             if state == "beside" {
                 shell.process_group(0);
             }
-            let one = "(while :; do :; done) & ";
-            shell.args(["-c", &format!("{}wait", one.repeat(each))]);
+            shell.args(["sh", "-c", &loops]).stdin(Stdio::null());
             others.0.push(shell.spawn()?);
         }
         Ok(others)

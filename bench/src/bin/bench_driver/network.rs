@@ -263,7 +263,7 @@ const SHORT_KEYS: [&str; 2] = ["am_short_us", "send_lat_twice_us"];
 const MOST_SHORT: f64 = 1.2;
 
 /// Boots of a series: each places pages, and so cache lines, differently.
-pub(crate) const BOOTS: usize = 5;
+const BOOTS: usize = 5;
 
 /// Small operations on a real device, each complete before the next, beside those of perftest.
 fn soft_roce_latencies(samples: &Samples) -> Result<Vec<Row>> {

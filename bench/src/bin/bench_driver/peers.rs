@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::Repetitions;
 use crate::network::guest;
-use crate::results::text;
+use crate::results::{day, text};
 use crate::row::{Findings, Row, Target, Verdict};
 use crate::run::{Failure, Result, Samples, run_within, sibling};
 
@@ -188,7 +188,7 @@ pub(crate) fn soft_roce(repetitions: Repetitions) -> Result<Findings> {
     findings(samples, Wire::Roce)
 }
 
-/// The table of the newest record that has one, for people who compare.
+/// The tables of the newest records that have them, for people who compare.
 pub(crate) fn page(records: &[Value]) -> Option<String> {
     let newest = |wire: Wire| {
         let tells =
@@ -207,8 +207,7 @@ pub(crate) fn page(records: &[Value]) -> Option<String> {
     );
     for (wire, record) in wires {
         let rows = rows_of(record, wire);
-        let (commit, date) = (text(record, "commit"), text(record, "date"));
-        let date = date.split('T').next().unwrap_or_default();
+        let (commit, date) = (text(record, "commit"), day(record));
         let _ = write!(
             out,
             "\n## {}\n\nCommit {commit}, {date}.\n\n| figure | better | ours | UCX | libfabric | bare means |\n|---|---|---:|---:|---:|---:|\n",

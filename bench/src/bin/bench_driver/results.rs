@@ -28,6 +28,11 @@ pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
+/// The day of a record.
+pub(crate) fn day(record: &Value) -> &str {
+    text(record, "date").split('T').next().unwrap_or_default()
+}
+
 /// The records of a folder, oldest first.
 fn records(folder: &Path) -> Result<Vec<Value>> {
     let mut all = Vec::new();
@@ -106,7 +111,7 @@ fn page(records: &[Value]) -> String {
                 machines.len() - 1
             });
             let cell = |name| text(row, name).trim();
-            let date = text(record, "date").split('T').next().unwrap_or_default();
+            let date = day(record);
             let _ = writeln!(
                 out,
                 "| {figure} | {} | {} | {} | {} | {} | {} {date} {} |",
