@@ -80,14 +80,12 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })?.to_str().ok()
 }
 
-/// A number that the connection knows.
-///
-/// # Safety
-/// `place` is null or a live int.
-unsafe fn number(place: *mut c_int, of: impl FnOnce(&Connection) -> u32) -> c_int {
-    let number = connection().as_ref().map(of);
-    // SAFETY: the caller's promise.
-    number.map_or(ERR_INIT, |number| unsafe { answer(place, number) })
+/// What a question to the connection finds out, or the code of a failure.
+fn found<T>(of: impl FnOnce(&mut Connection) -> Result<T, Error>) -> Result<T, c_int> {
+    connection()
+        .as_mut()
+        .ok_or(ERR_INIT)
+        .and_then(|one| of(one).map_err(|error| status(Err(error))))
 }
 
 /// Connects; `spawned` is always false.
@@ -107,17 +105,6 @@ pub unsafe extern "C" fn PMI_Init(spawned: *mut c_int) -> c_int {
     unsafe { answer(spawned, 0) }
 }
 
-/// Whether [`PMI_Init`] was called.
-///
-/// # Safety
-/// `initialized` is null or a live int.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMI_Initialized(initialized: *mut c_int) -> c_int {
-    let is = connection().is_some();
-    // SAFETY: the caller's promise.
-    unsafe { answer(initialized, c_int::from(is)) }
-}
-
 /// Takes leave.
 #[unsafe(no_mangle)]
 pub extern "C" fn PMI_Finalize() -> c_int {
@@ -125,62 +112,43 @@ pub extern "C" fn PMI_Finalize() -> c_int {
     taken.map_or(ERR_INIT, |mut connection| status(connection.finalize()))
 }
 
-/// Ranks of the job.
-///
-/// # Safety
-/// `size` is null or a live int.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMI_Get_size(size: *mut c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { number(size, Connection::size) }
+/// Calls that answer one number.
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident = $number:expr;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// `place` is null or a live int.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(place: *mut c_int) -> c_int {
+            match $number {
+                // SAFETY: the caller's promise.
+                Ok(number) => unsafe { answer(place, number) },
+                Err(code) => code,
+            }
+        }
+    )*};
 }
 
-/// This rank.
-///
-/// # Safety
-/// `rank` is null or a live int.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMI_Get_rank(rank: *mut c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { number(rank, Connection::rank) }
-}
-
-/// As [`PMI_Get_size`]: no further ranks can be started.
-///
-/// # Safety
-/// `size` is null or a live int.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMI_Get_universe_size(size: *mut c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { number(size, Connection::size) }
-}
-
-/// Number of this rank's program in the job.
-///
-/// # Safety
-/// `program` is null or a live int.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMI_Get_appnum(program: *mut c_int) -> c_int {
-    let mut found = 0;
-    match with(|connection| connection.program().map(|number| found = number)) {
-        // SAFETY: the caller's promise.
-        SUCCESS => unsafe { answer(program, found) },
-        failed => failed,
-    }
-}
-
-/// Ranks of this host.
-///
-/// # Safety
-/// `size` is null or a live int.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMI_Get_clique_size(size: *mut c_int) -> c_int {
-    let mut found = 0;
-    match with(|connection| connection.neighbours().map(|all| found = all.len())) {
-        // SAFETY: the caller's promise.
-        SUCCESS => unsafe { answer(size, found) },
-        failed => failed,
-    }
+numbers! {
+    /// Whether [`PMI_Init`] was called.
+    PMI_Initialized = Ok::<_, c_int>(connection().is_some());
+    /// Ranks of the job.
+    PMI_Get_size = found(|connection| Ok(connection.size()));
+    /// This rank.
+    PMI_Get_rank = found(|connection| Ok(connection.rank()));
+    /// As [`PMI_Get_size`]: no further ranks can be started.
+    PMI_Get_universe_size = found(|connection| Ok(connection.size()));
+    /// Number of this rank's program in the job.
+    PMI_Get_appnum = found(Connection::program);
+    /// Ranks of this host.
+    PMI_Get_clique_size = found(|connection| Ok(connection.neighbours()?.len()));
+    /// Longest name of a space of keys.
+    PMI_KVS_Get_name_length_max = Ok::<_, c_int>(NAME_LIMIT);
+    /// Longest key.
+    PMI_KVS_Get_key_length_max = Ok::<_, c_int>(KEY_LIMIT);
+    /// Longest value.
+    PMI_KVS_Get_value_length_max = found(|connection| Ok(connection.value_limit()));
 }
 
 /// Which ranks those are.
@@ -189,17 +157,16 @@ pub unsafe extern "C" fn PMI_Get_clique_size(size: *mut c_int) -> c_int {
 /// `ranks` is null or has room for `length` ints.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Get_clique_ranks(ranks: *mut c_int, length: c_int) -> c_int {
-    let mut found = Vec::new();
-    let outcome = with(|connection| connection.neighbours().map(|all| found = all));
-    if outcome != SUCCESS {
-        return outcome;
-    }
-    if ranks.is_null() || usize::try_from(length).unwrap_or(0) < found.len() {
+    let neighbours = match found(Connection::neighbours) {
+        Ok(neighbours) => neighbours,
+        Err(code) => return code,
+    };
+    if ranks.is_null() || usize::try_from(length).unwrap_or(0) < neighbours.len() {
         return ERR_INVALID_ARG;
     }
     // SAFETY: not null, and room for as many by the caller's promise.
-    let place = unsafe { std::slice::from_raw_parts_mut(ranks, found.len()) };
-    for (place, rank) in place.iter_mut().zip(found) {
+    let place = unsafe { std::slice::from_raw_parts_mut(ranks, neighbours.len()) };
+    for (place, rank) in place.iter_mut().zip(neighbours) {
         *place = c_int::try_from(rank).unwrap_or(c_int::MAX);
     }
     SUCCESS
@@ -241,37 +208,6 @@ pub unsafe extern "C" fn PMI_KVS_Get_my_name(name: *mut c_char, length: c_int) -
     connection.as_ref().map_or(ERR_INIT, |one| unsafe { answer_text(name, length, one.space()) })
 }
 
-/// Longest name of a space of keys.
-///
-/// # Safety
-/// `length` is null or a live int.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMI_KVS_Get_name_length_max(length: *mut c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { answer(length, NAME_LIMIT) }
-}
-
-/// Longest key.
-///
-/// # Safety
-/// `length` is null or a live int.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMI_KVS_Get_key_length_max(length: *mut c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { answer(length, KEY_LIMIT) }
-}
-
-/// Longest value.
-///
-/// # Safety
-/// `length` is null or a live int.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMI_KVS_Get_value_length_max(length: *mut c_int) -> c_int {
-    let limit = connection().as_ref().map(Connection::value_limit);
-    // SAFETY: the caller's promise.
-    limit.map_or(ERR_INIT, |limit| unsafe { answer(length, limit) })
-}
-
 /// Puts a value into the only space there is.
 ///
 /// # Safety
@@ -309,12 +245,11 @@ pub unsafe extern "C" fn PMI_KVS_Get(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let Some(key) = (unsafe { text(key) }) else { return ERR_INVALID_ARG };
-    let mut found = None;
-    match with(|connection| connection.get(key).map(|value| found = value)) {
-        SUCCESS => {}
-        failed => return failed,
+    match found(|connection| connection.get(key)) {
+        // SAFETY: the caller's promise.
+        Ok(Some(found)) => unsafe { answer_text(value, length, &found) },
+        // A key that is not there is no failure that people must hear of.
+        Ok(None) => FAIL,
+        Err(code) => code,
     }
-    // A key that is not there is no failure that people must hear of.
-    // SAFETY: the caller's promise.
-    found.map_or(FAIL, |found| unsafe { answer_text(value, length, &found) })
 }
