@@ -15,8 +15,8 @@ use gasnet_ibv::{AtomicOp, AtomicOps, AtomicType, DataType, Favor, Rank};
 
 use crate::M;
 use crate::arguments::{answer, check_place};
-use crate::fail::{Fail, ensure, must, value};
-use crate::order;
+use crate::fail::{Fail, ensure, must};
+use crate::query::answers;
 use crate::rma::{self, Answer, Injection};
 use crate::state::{self, Object, Published, State, Target};
 use crate::transfer::{Access, locate};
@@ -144,9 +144,7 @@ pub unsafe extern "C" fn gex_AD_Create(
         ensure!(unknown == 0, "operations {ops:#x}: bits {unknown:#x} are none that atomics have");
         let ops = AtomicOps::from_bits_truncate(ops);
         let domain = Domain::new("atomic domain", data_type, ops)?;
-        order::compare(call, team.state.inner, team.group(), || {
-            format!("dt {dt:#x}, ops {:#x}", ops.bits())
-        })?;
+        team.begins(call, || format!("dt {dt:#x}, ops {:#x}", ops.bits()))?;
         let favor = match flags {
             0 => Favor::Any,
             flags if flags & FAVOR_REMOTE != 0 => Favor::Remote,
@@ -186,24 +184,14 @@ pub extern "C" fn gex_AD_Destroy(ad: Handle) {
     });
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_AD_QueryFlags(ad: Handle) -> Flags {
-    value("gex_AD_QueryFlags", 0, || Ok(domain(ad)?.flags))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_AD_QueryTM(ad: Handle) -> *mut c_void {
-    value("gex_AD_QueryTM", null_mut(), || Ok(domain(ad)?.tm.load(Ordering::Relaxed)))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_AD_QueryDT(ad: Handle) -> u32 {
-    value("gex_AD_QueryDT", 0, || Ok(domain(ad)?.domain.data_type().bit()))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_AD_QueryOps(ad: Handle) -> u32 {
-    value("gex_AD_QueryOps", 0, || Ok(domain(ad)?.domain.operations().bits()))
+answers! {
+    domain:
+    gex_AD_QueryFlags -> Flags, 0, |found| found.flags;
+    gex_AD_QueryTM -> *mut c_void, null_mut(), |found| found.tm.load(Ordering::Relaxed);
+    gex_AD_QueryDT -> u32, 0, |found| found.domain.data_type().bit();
+    gex_AD_QueryOps -> u32, 0, |found| found.domain.operations().bits();
+    gex_AD_QueryCData -> *mut c_void, null_mut(),
+        |found| found.shown.object.cdata.load(Ordering::Relaxed);
 }
 
 #[unsafe(no_mangle)]
@@ -212,12 +200,6 @@ pub extern "C" fn gex_AD_SetCData(ad: Handle, cdata: *const c_void) {
         domain(ad)?.shown.object.cdata.store(cdata.cast_mut(), Ordering::Relaxed);
         Ok(())
     });
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn gex_AD_QueryCData(ad: Handle) -> *mut c_void {
-    let cdata = |created: &Created| created.shown.object.cdata.load(Ordering::Relaxed);
-    value("gex_AD_QueryCData", null_mut(), || domain(ad).map(cdata))
 }
 
 /// The word at an address of this process.

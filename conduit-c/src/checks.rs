@@ -5,7 +5,7 @@
 //!   a handler, with a handler-safe lock held, and between a prepare and its commit or cancel few
 //!   calls are legal.
 //! * Locks: `hsl.rs`. Events that were consumed, flags and local addresses: `misuse.rs`.
-//! * Collective calls: `order.rs`.
+//! * Collective calls: `TeamRef::begins`.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -11,7 +11,7 @@ use crate::arguments::{answer, no_flags};
 use crate::fail::{BARRIER_MISMATCH, Fail, NOT_READY, OK, ensure, must, status};
 use crate::state::{self, State, TeamRef};
 use crate::types::{EventValue, Flags, Handle};
-use crate::{M, checks, events, order};
+use crate::{M, checks, events};
 
 #[cold]
 #[inline(never)]
@@ -50,7 +50,7 @@ pub extern "C" fn gex_Coll_BarrierNB(tm: Handle, flags: Flags) -> EventValue {
 #[inline(never)]
 fn barrier_of(call: &'static str, tm: Handle, flags: Flags) -> Result<EventValue, Fail> {
     let team = begin(call, tm, flags)?;
-    order::compare(call, team.state.inner, team.group(), String::new)?;
+    team.begins(call, String::new)?;
     if team.object.is_none() {
         return team.state.collectives.begin_barrier();
     }
@@ -86,9 +86,7 @@ pub unsafe extern "C" fn gex_Coll_BroadcastNB(
             result: dst.cast(),
             len: nbytes,
         };
-        order::compare(call, team.state.inner, team.group(), || {
-            format!("root {root}, {nbytes} bytes")
-        })?;
+        team.begins(call, || format!("root {root}, {nbytes} bytes"))?;
         start(call, &team, Task::broadcast(team.group(), root, nbytes, buffers))
     })
 }
@@ -200,9 +198,7 @@ pub unsafe extern "C" fn gex_Coll_ReduceToOneNB(
         let is_root = check_root(&team, root)?;
         let reduction = reduction((dt, dt_sz, dt_cnt, op, user_op, user_cdata))?;
         let buffers = operands(dst, src, reduction.len, is_root)?;
-        order::compare(call, team.state.inner, team.group(), || {
-            format!("root {root}, {}", alike(dt, dt_sz, dt_cnt, op))
-        })?;
+        team.begins(call, || format!("root {root}, {}", alike(dt, dt_sz, dt_cnt, op)))?;
         start(call, &team, Task::reduce_to_one(team.group(), root, reduction, buffers))
     })
 }
@@ -228,7 +224,7 @@ pub unsafe extern "C" fn gex_Coll_ReduceToAllNB(
         };
         let reduction = reduction((dt, dt_sz, dt_cnt, op, user_op, user_cdata))?;
         let buffers = operands(dst, src, reduction.len, true)?;
-        order::compare(call, team.state.inner, team.group(), || alike(dt, dt_sz, dt_cnt, op))?;
+        team.begins(call, || alike(dt, dt_sz, dt_cnt, op))?;
         let inner = team.state.inner;
         // The debug library sees events that are consumed twice by the numbers of operations.
         if !checks::ON && team.group().has_turns(reduction.len) {

@@ -10,7 +10,7 @@ use crate::coll::open_team;
 use crate::fail::{Fail, ensure, must};
 use crate::state::TeamRef;
 use crate::types::{EventValue, Handle};
-use crate::{M, events, order};
+use crate::{M, events};
 
 /// `GASNET_COLL_IN_*` and `GASNET_COLL_OUT_*`: of each three exactly one.
 const IN: c_int = 0x07;
@@ -55,21 +55,30 @@ fn buffers((dst, src, nbytes): Data, from: u32, to: u32) -> Result<Buffers, Fail
     Ok(Buffers { source, result, contributes, len })
 }
 
+/// The image that a collective has as its root, and whether that is this rank; without meaning for one
+/// that has none.
+type Root = (u32, bool);
+
 /// Begins one: its event. All members give the root and the bytes of a block alike.
 fn begin(
     call: &'static str,
     team: Handle,
     flags: c_int,
-    (root, nbytes): (Option<u32>, usize),
-    task: impl FnOnce(&TeamRef) -> Result<Task, Fail>,
+    named: Option<(&str, u32)>,
+    data: Data,
+    task: impl FnOnce(&TeamRef, Root, Data) -> Result<Task, Fail>,
 ) -> EventValue {
     must(call, || {
         let team = open_team(call, team)?;
         let fences = fences(flags)?;
-        let task = task(&team)?;
-        order::compare(call, team.state.inner, team.group(), || {
-            let root = root.map_or_else(String::new, |root| format!("image {root}, "));
-            format!("{root}{nbytes} bytes, {fences:?}")
+        let root = match named {
+            Some((what, image)) => (image, check_image(&team, what, image)?),
+            None => (0, false),
+        };
+        let task = task(&team, root, data)?;
+        team.begins(call, || {
+            let root = named.map_or_else(String::new, |(_, image)| format!("image {image}, "));
+            format!("{root}{} bytes, {fences:?}", data.2)
         })?;
         let inner = team.state.inner;
         let op = inner.start_fenced::<M>(call, team.group(), task, fences)?;
@@ -87,85 +96,60 @@ fn check_image(team: &TeamRef, what: &str, image: u32) -> Result<bool, Fail> {
     Ok(image == team.rank())
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gasnet_coll_broadcast_nb(
-    team: Handle,
-    dst: *mut c_void,
-    srcimage: u32,
-    src: *const c_void,
-    nbytes: usize,
-    flags: c_int,
-) -> EventValue {
-    begin("gasnet_coll_broadcast", team, flags, (Some(srcimage), nbytes), |team| {
-        let is_root = check_image(team, "srcimage", srcimage)?;
-        let buffers = buffers((dst, src, nbytes), is_root.into(), 1)?;
-        Ok(Task::broadcast(team.group(), srcimage, nbytes, buffers))
-    })
+fn broadcast(team: &TeamRef, (root, is_root): Root, data: Data) -> Result<Task, Fail> {
+    let buffers = buffers(data, is_root.into(), 1)?;
+    Ok(Task::broadcast(team.group(), root, data.2, buffers))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gasnet_coll_scatter_nb(
-    team: Handle,
-    dst: *mut c_void,
-    srcimage: u32,
-    src: *const c_void,
-    nbytes: usize,
-    flags: c_int,
-) -> EventValue {
-    begin("gasnet_coll_scatter", team, flags, (Some(srcimage), nbytes), |team| {
-        let is_root = check_image(team, "srcimage", srcimage)?;
-        let blocks = if is_root { team.size() } else { 0 };
-        let buffers = buffers((dst, src, nbytes), blocks, 1)?;
-        Ok(Task::scatter(team.group(), srcimage, nbytes, buffers))
-    })
+fn scatter(team: &TeamRef, (root, is_root): Root, data: Data) -> Result<Task, Fail> {
+    let buffers = buffers(data, if is_root { team.size() } else { 0 }, 1)?;
+    Ok(Task::scatter(team.group(), root, data.2, buffers))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gasnet_coll_gather_nb(
-    team: Handle,
-    dstimage: u32,
-    dst: *mut c_void,
-    src: *const c_void,
-    nbytes: usize,
-    flags: c_int,
-) -> EventValue {
-    begin("gasnet_coll_gather", team, flags, (Some(dstimage), nbytes), |team| {
-        let is_root = check_image(team, "dstimage", dstimage)?;
-        let blocks = if is_root { team.size() } else { 0 };
-        let buffers = buffers((dst, src, nbytes), 1, blocks)?;
-        Ok(Task::gather(team.group(), dstimage, nbytes, buffers))
-    })
+fn gather(team: &TeamRef, (root, is_root): Root, data: Data) -> Result<Task, Fail> {
+    let buffers = buffers(data, 1, if is_root { team.size() } else { 0 })?;
+    Ok(Task::gather(team.group(), root, data.2, buffers))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gasnet_coll_gather_all_nb(
-    team: Handle,
-    dst: *mut c_void,
-    src: *const c_void,
-    nbytes: usize,
-    flags: c_int,
-) -> EventValue {
-    begin("gasnet_coll_gather_all", team, flags, (None, nbytes), |team| {
-        let buffers = buffers((dst, src, nbytes), 1, team.size())?;
-        Ok(Task::gather_to_all(team.group(), nbytes, buffers))
-    })
+fn gather_all(team: &TeamRef, _: Root, data: Data) -> Result<Task, Fail> {
+    let buffers = buffers(data, 1, team.size())?;
+    Ok(Task::gather_to_all(team.group(), data.2, buffers))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gasnet_coll_exchange_nb(
-    team: Handle,
-    dst: *mut c_void,
-    src: *const c_void,
-    nbytes: usize,
-    flags: c_int,
-) -> EventValue {
-    begin("gasnet_coll_exchange", team, flags, (None, nbytes), |team| {
-        let buffers = buffers((dst, src, nbytes), team.size(), team.size())?;
-        let (from, to, len) = (buffers.source.addr(), buffers.result.addr(), buffers.len);
-        ensure!(
-            len == 0 || from.abs_diff(to) >= len,
-            "dst {dst:p} and src {src:p} overlap, each of {len} bytes"
-        );
-        Ok(Task::exchange(team.group(), nbytes, buffers))
-    })
+fn exchange(team: &TeamRef, _: Root, data: Data) -> Result<Task, Fail> {
+    let buffers = buffers(data, team.size(), team.size())?;
+    let (from, to, len) = (buffers.source.addr(), buffers.result.addr(), buffers.len);
+    let (dst, src, nbytes) = data;
+    ensure!(
+        len == 0 || from.abs_diff(to) >= len,
+        "dst {dst:p} and src {src:p} overlap, each of {len} bytes"
+    );
+    Ok(Task::exchange(team.group(), nbytes, buffers))
+}
+
+/// The image that all data goes to or comes from, if there is one, stands before that side's address.
+macro_rules! collectives {
+    ($($name:ident, $call:literal, $task:ident $(to $to:ident)? $(from $from:ident)?;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            team: Handle,
+            $($to: u32,)?
+            dst: *mut c_void,
+            $($from: u32,)?
+            src: *const c_void,
+            nbytes: usize,
+            flags: c_int,
+        ) -> EventValue {
+            let root = [$(Some((stringify!($to), $to)),)? $(Some((stringify!($from), $from)),)? None];
+            begin($call, team, flags, root[0], (dst, src, nbytes), $task)
+        }
+    )*};
+}
+
+collectives! {
+    gasnet_coll_broadcast_nb, "gasnet_coll_broadcast", broadcast from srcimage;
+    gasnet_coll_scatter_nb, "gasnet_coll_scatter", scatter from srcimage;
+    gasnet_coll_gather_nb, "gasnet_coll_gather", gather to dstimage;
+    gasnet_coll_gather_all_nb, "gasnet_coll_gather_all", gather_all;
+    gasnet_coll_exchange_nb, "gasnet_coll_exchange", exchange;
 }

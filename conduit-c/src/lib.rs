@@ -55,7 +55,6 @@ mod hsl;
 mod kinds;
 mod legacy_coll;
 mod misuse;
-mod order;
 mod prepare;
 mod query;
 mod rma;

@@ -8,8 +8,20 @@ use crate::fail::value;
 use crate::state::{self, CLIENT, Endpoint, Object};
 use crate::types::{Flags, Handle, RANK_INVALID};
 
-/// For each kind of handle the object with its data, and the queries: name (and that of the inline
-/// function before it), answer for a wrong handle, answer.
+/// Queries of what a function finds by its handle: name (and that of the inline function before it),
+/// answer for a wrong handle, answer.
+macro_rules! answers {
+    ($find:path: $($name:ident $(= $call:literal)? -> $type:ty, $other:expr, $answer:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(handle: Handle) -> $type {
+            let call = [$($call,)? stringify!($name)][0];
+            $crate::fail::value(call, $other, || $find(handle).map($answer))
+        }
+    )*};
+}
+pub(crate) use answers;
+
+/// For each kind of handle the object with its data, and the queries.
 macro_rules! queries {
     ($($kind:ident => |$of:pat_param| $object:expr, $set_data:ident, $data:ident {
         $($name:ident $(= $call:literal)? -> $type:ty, $other:expr, $answer:expr;)*
@@ -35,13 +47,7 @@ macro_rules! queries {
             })
         }
 
-        $(
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $name(handle: Handle) -> $type {
-                let call = [$($call,)? stringify!($name)][0];
-                value(call, $other, || state::$kind(handle).map($answer))
-            }
-        )*
+        answers! { state::$kind: $($name $(= $call)? -> $type, $other, $answer;)* }
     )*};
 }
 

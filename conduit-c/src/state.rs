@@ -11,6 +11,7 @@ use gasnet_ibv::inner::{self, Group, Inner};
 use gasnet_ibv::{Client, Rank};
 
 use crate::M;
+use crate::checks::ON;
 use crate::collectives::Collectives;
 use crate::fail::{Fail, ensure};
 use crate::teams::{Team, Teams};
@@ -390,6 +391,17 @@ impl TeamRef {
     /// The rank in the job of one of its ranks.
     pub fn job_rank(&self, rank: u32) -> Result<u32, Fail> {
         self.group().job_rank(rank).ok_or_else(|| no_rank(rank, self.size()))
+    }
+
+    /// A collective call begins. The debug library compares the order of such calls: members tell each
+    /// other what they begin, and `alike`, what all of them must give alike.
+    #[inline(always)]
+    pub fn begins(&self, call: &'static str, alike: impl FnOnce() -> String) -> Result<(), Fail> {
+        if ON {
+            let text = format!("{call}({})", alike());
+            self.state.inner.compare_order::<M>(call, self.group(), &text)?;
+        }
+        Ok(())
     }
 }
 

@@ -60,94 +60,34 @@ unsafe extern "C" {
     static gexi_segment_everything: c_int;
 }
 
-/// Names of the library's thread mode and ABI version.
-macro_rules! abi {
-    ($mode:literal, $init:ident, $old:ident, $requires:ident) => {
+/// Defines the name of the library's thread mode, and how it stands in symbols.
+macro_rules! thread_mode {
+    ($mode:literal, $symbols:literal) => {
         macro_rules! mode {
             () => {
                 $mode
             };
+            (symbols) => {
+                $symbols
+            };
         }
-
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $init(
-            client_p: *mut Object,
-            ep_p: *mut Object,
-            tm_p: *mut Object,
-            name: *const c_char,
-            _argc: *mut c_int,
-            _argv: *mut *mut *mut c_char,
-            flags: Flags,
-        ) -> c_int {
-            code("gex_Client_Init", || {
-                let null = client_p.is_null() || ep_p.is_null() || tm_p.is_null();
-                ensure!(!null && !name.is_null(), "a pointer for a handle, or the name, is null");
-                // SAFETY: a string, by the program's promise.
-                let state = join(unsafe { CStr::from_ptr(name) }, flags)?;
-                answer(client_p, CLIENT.handle());
-                answer(ep_p, state.ep0.object.handle());
-                answer(tm_p, TM0.handle());
-                Ok(())
-            })
-        }
-
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $old(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> c_int {
-            code("gasnet_init", || join(c"LEGACY", USES_GASNET1).map(|_| ()))
-        }
-
-        #[unsafe(no_mangle)]
-        pub static $requires: c_int = 1;
     };
 }
 
-#[cfg(all(feature = "seq", not(feature = "debug")))]
-abi!(
-    "SEQ",
-    gexi_client_init_ibv_seq_abi1,
-    gexi_gasnet_init_ibv_seq_abi1,
-    gexi_requires_ibv_seq_abi1
-);
-#[cfg(all(feature = "seq", feature = "debug"))]
-abi!(
-    "SEQ",
-    gexi_client_init_ibv_seq_debug_abi1,
-    gexi_gasnet_init_ibv_seq_debug_abi1,
-    gexi_requires_ibv_seq_debug_abi1
-);
-#[cfg(all(feature = "parsync", not(feature = "debug")))]
-abi!(
-    "PARSYNC",
-    gexi_client_init_ibv_parsync_abi1,
-    gexi_gasnet_init_ibv_parsync_abi1,
-    gexi_requires_ibv_parsync_abi1
-);
-#[cfg(all(feature = "parsync", feature = "debug"))]
-abi!(
-    "PARSYNC",
-    gexi_client_init_ibv_parsync_debug_abi1,
-    gexi_gasnet_init_ibv_parsync_debug_abi1,
-    gexi_requires_ibv_parsync_debug_abi1
-);
-#[cfg(all(not(any(feature = "seq", feature = "parsync")), not(feature = "debug")))]
-abi!(
-    "PAR",
-    gexi_client_init_ibv_par_abi1,
-    gexi_gasnet_init_ibv_par_abi1,
-    gexi_requires_ibv_par_abi1
-);
-#[cfg(all(not(any(feature = "seq", feature = "parsync")), feature = "debug"))]
-abi!(
-    "PAR",
-    gexi_client_init_ibv_par_debug_abi1,
-    gexi_gasnet_init_ibv_par_debug_abi1,
-    gexi_requires_ibv_par_debug_abi1
-);
+#[cfg(feature = "seq")]
+thread_mode!("SEQ", "seq");
+#[cfg(feature = "parsync")]
+thread_mode!("PARSYNC", "parsync");
+#[cfg(not(any(feature = "seq", feature = "parsync")))]
+thread_mode!("PAR", "par");
 
 #[cfg(feature = "debug")]
 macro_rules! build {
     () => {
         "debug"
+    };
+    (symbols) => {
+        "_debug"
     };
 }
 #[cfg(not(feature = "debug"))]
@@ -155,7 +95,48 @@ macro_rules! build {
     () => {
         "nodebug"
     };
+    (symbols) => {
+        ""
+    };
 }
+
+/// Thread mode, build and ABI version, at the end of symbols that a program has of the library for
+/// which it was compiled.
+macro_rules! abi {
+    () => {
+        concat!(mode!(symbols), build!(symbols), "_abi1")
+    };
+}
+
+#[unsafe(export_name = concat!("gexi_client_init_ibv_", abi!()))]
+pub unsafe extern "C" fn client_init(
+    client_p: *mut Object,
+    ep_p: *mut Object,
+    tm_p: *mut Object,
+    name: *const c_char,
+    _argc: *mut c_int,
+    _argv: *mut *mut *mut c_char,
+    flags: Flags,
+) -> c_int {
+    code("gex_Client_Init", || {
+        let null = client_p.is_null() || ep_p.is_null() || tm_p.is_null();
+        ensure!(!null && !name.is_null(), "a pointer for a handle, or the name, is null");
+        // SAFETY: a string, by the program's promise.
+        let state = join(unsafe { CStr::from_ptr(name) }, flags)?;
+        answer(client_p, CLIENT.handle());
+        answer(ep_p, state.ep0.object.handle());
+        answer(tm_p, TM0.handle());
+        Ok(())
+    })
+}
+
+#[unsafe(export_name = concat!("gexi_gasnet_init_ibv_", abi!()))]
+pub extern "C" fn gasnet_init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> c_int {
+    code("gasnet_init", || join(c"LEGACY", USES_GASNET1).map(|_| ()))
+}
+
+#[unsafe(export_name = concat!("gexi_requires_ibv_", abi!()))]
+pub static REQUIRES: c_int = 1;
 
 /// The program's own default for the size of segments.
 fn max_segment() -> Option<(&'static str, String)> {

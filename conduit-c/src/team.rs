@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use gasnet_ibv::inner::{Group, Task};
 
+use crate::M;
 use crate::arguments::{answer, array, check_place};
 use crate::fail::{Fail, ensure, must, value};
 use crate::state::{self, Object, State, TeamRef};
 use crate::team_barrier::TeamBarrier;
 use crate::teams::Team;
 use crate::types::{Flags, Handle, Location, MemVec, RANK_INVALID};
-use crate::{M, order};
 
 const SIZE_MIN: Flags = 1;
 const SIZE_RECOMMENDED: Flags = 1 << 1;
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn gex_TM_Split(
         } else {
             lent(scratch_addr, scratch_size)?
         };
-        order::compare(call, parent.state.inner, parent.group(), String::new)?;
+        parent.begins(call, String::new)?;
         let made = parent.state.inner.split::<M>(call, parent.group(), color)?;
         let Some(group) = made else { return Ok(0) };
         answer(new_tm_p, keep(parent.state, group, scratch));
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn gex_TM_Create(
             }
             None => (0, 0),
         };
-        order::compare(call, parent.state.inner, parent.group(), String::new)?;
+        parent.begins(call, String::new)?;
         let made = parent.state.inner.create::<M>(call, parent.group(), &ranks)?;
         let Some(group) = made else { return Ok(0) };
         answer(new_tms, keep(parent.state, group, scratch));
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn gex_TM_Destroy(tm: Handle, scratch_p: *mut MemVec, flag
             return Err(Fail::bad("the team of all ranks cannot be destroyed"));
         };
         let (inner, group) = (team.state.inner, team.group());
-        order::compare(call, team.state.inner, team.group(), String::new)?;
+        team.begins(call, String::new)?;
         if flags & QUIET == 0 {
             inner.run_collective::<M>(call, group, Task::barrier(group))?;
         }
