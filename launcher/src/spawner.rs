@@ -2,15 +2,17 @@
 
 use std::ffi::OsStr;
 
-/// How the ranks of a job are started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spawner {
-    /// The node agent; on this host without any ssh.
-    Ssh,
-    /// An MPI's launcher.
-    Mpi,
-    /// A PMI launcher.
-    Pmi,
+settings::named! {
+    /// How the ranks of a job are started. The names are in lower case.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Spawner {
+        /// The node agent; on this host without any ssh.
+        Ssh = "ssh",
+        /// An MPI's launcher.
+        Mpi = "mpi",
+        /// A PMI launcher.
+        Pmi = "pmi",
+    }
 }
 
 /// Why there is no spawner.
@@ -41,16 +43,6 @@ const OPTION: &str = "-spawner";
 impl Spawner {
     /// All spawners.
     pub const ALL: [Self; 3] = [Self::Ssh, Self::Mpi, Self::Pmi];
-
-    /// Name in lower case.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ssh => "ssh",
-            Self::Mpi => "mpi",
-            Self::Pmi => "pmi",
-        }
-    }
 
     /// Chooses. `variable` is the value of [`VARIABLE`]; empty counts as unset. `None` when nobody
     /// names a spawner.

@@ -4,7 +4,8 @@
 //!
 //! * [`Env`]: an environment as a value. [`GROUPS`]: the table. [`Values`]: typed values of one
 //!   environment.
-//! * [`deadlines`]: the one table of deadlines. [`log`] and [`say!`]: messages for people.
+//! * [`deadlines`]: the one table of deadlines. [`log`] and [`say!`]: messages for people. [`named!`]:
+//!   enumerations with names.
 //! * [`unknown_names`], [`warnings`]: names that are misspelt, old, or without effect in this
 //!   version.
 //! * [`print_settings`], [`explain_settings`], [`man_section`]: the table for people.
@@ -19,6 +20,7 @@ mod env;
 mod error;
 mod installed;
 pub mod log;
+mod named;
 mod names;
 mod parse;
 mod port_filter;

@@ -119,54 +119,35 @@ impl Class {
     }
 }
 
-/// How far the start of a host has come; a failure belongs to the step that did not succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Step {
-    /// Its turn has not come.
-    Waiting,
-    /// Name to address.
-    Resolve,
-    /// Connection.
-    Connect,
-    /// Key of the host.
-    HostKey,
-    /// Login.
-    Authentication,
-    /// Command on the other side.
-    RemoteShell,
-    /// The agent's first word.
-    AgentStart,
-    /// The agent's version.
-    Version,
-    /// Working directory and program.
-    Program,
-    /// Ready to start its ranks.
-    Ready,
-    /// All its ranks were started.
-    Ranks,
-    /// One of its ranks has opened the bootstrap.
-    Bootstrap,
-}
-
-impl Step {
-    /// In words, as a user reads it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Resolve => "resolve",
-            Self::Connect => "connect",
-            Self::HostKey => "host key",
-            Self::Authentication => "authentication",
-            Self::RemoteShell => "remote shell",
-            Self::AgentStart => "agent start",
-            Self::Version => "version match",
-            Self::Program => "program check",
-            Self::Ready => "ready",
-            Self::Ranks => "ranks started",
-            Self::Bootstrap => "first bootstrap call",
-        }
+settings::named! {
+    /// How far the start of a host has come; a failure belongs to the step that did not succeed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Step {
+        /// Its turn has not come.
+        Waiting = "waiting",
+        /// Name to address.
+        Resolve = "resolve",
+        /// Connection.
+        Connect = "connect",
+        /// Key of the host.
+        HostKey = "host key",
+        /// Login.
+        Authentication = "authentication",
+        /// Command on the other side.
+        RemoteShell = "remote shell",
+        /// The agent's first word.
+        AgentStart = "agent start",
+        /// The agent's version.
+        Version = "version match",
+        /// Working directory and program.
+        Program = "program check",
+        /// Ready to start its ranks.
+        Ready = "ready",
+        /// All its ranks were started.
+        Ranks = "ranks started",
+        /// One of its ranks has opened the bootstrap.
+        Bootstrap = "first bootstrap call",
     }
 }
 

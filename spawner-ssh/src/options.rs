@@ -40,26 +40,17 @@ impl Default for Ssh {
     }
 }
 
-/// When the agent's program, and the job's, is sent to a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StageMode {
-    /// When it is missing there, or another one.
-    #[default]
-    Auto,
-    /// Never.
-    Never,
-    /// Always.
-    Always,
-}
-
-impl StageMode {
-    /// As the option has it, and the script on the other side.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Never => "never",
-            Self::Always => "always",
-        }
+settings::named! {
+    /// When the agent's program, and the job's, is sent to a host. The names are as the option has
+    /// them, and the script on the other side.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum StageMode {
+        /// When it is missing there, or another one.
+        #[default]
+        Auto = "auto",
+        /// Never.
+        Never = "never",
+        /// Always.
+        Always = "always",
     }
 }

@@ -385,10 +385,15 @@ pub struct Clock {
     rate: f64,
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "spans of seconds, never negative"
+)]
 impl Clock {
     /// From two points of both clocks: ticks and nanoseconds, twice.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "spans of seconds")]
     pub fn new([ticks, ns, later, later_ns]: [u64; 4]) -> Self {
         let span = later.wrapping_sub(ticks);
         let known = later > ticks && later_ns > ns;
@@ -407,24 +412,12 @@ impl Clock {
 
     /// A length of time.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "not negative"
-    )]
     pub fn span(&self, ticks: u64) -> u64 {
         (ticks as f64 * self.rate) as u64
     }
 
     /// So many nanoseconds in ticks.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "not negative"
-    )]
     pub fn ticks(&self, ns: u64) -> u64 {
         (ns as f64 / self.rate) as u64
     }

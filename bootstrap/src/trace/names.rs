@@ -1,26 +1,22 @@
 //! What records and counters are about: numbers that ranks write and launchers read.
 
 /// Makes an enumeration whose numbers travel, with a name for people each.
-macro_rules! named {
+macro_rules! numbered {
     ($(#[$about:meta])* $Type:ident: $repr:ty {
         $($(#[$doc:meta])* $Name:ident = $text:literal;)*
     }) => {
-        $(#[$about])*
-        #[derive(
-            Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
-        )]
-        #[repr($repr)]
-        pub enum $Type { $($(#[$doc])* $Name,)* }
+        settings::named! {
+            $(#[$about])*
+            #[derive(
+                Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+            )]
+            #[repr($repr)]
+            pub enum $Type { $($(#[$doc])* $Name = $text,)* }
+        }
 
         impl $Type {
             /// All, by number.
             pub const ALL: &'static [Self] = &[$(Self::$Name),*];
-
-            /// How people know it.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$Name => $text),* }
-            }
 
             /// The one with a number, if there is one.
             #[must_use]
@@ -31,7 +27,7 @@ macro_rules! named {
     };
 }
 
-named! {
+numbered! {
     /// Kind of a record.
     Kind: u8 {
         /// No record.
@@ -67,7 +63,7 @@ named! {
     }
 }
 
-named! {
+numbered! {
     /// A moment in the life of a rank.
     Mark: u8 {
         /// It began to join the job.
@@ -79,7 +75,7 @@ named! {
     }
 }
 
-named! {
+numbered! {
     /// Why a call waited, and what else takes time.
     Cause: u8 {
         /// For an operation or event to complete.
@@ -151,7 +147,7 @@ impl Cause {
     }
 }
 
-named! {
+numbered! {
     /// What is counted. Counters of transfers count bytes beside.
     Counter: u8 {
         /// Messages sent, with their payload.

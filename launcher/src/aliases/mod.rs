@@ -15,32 +15,20 @@ use crate::environment::assignment;
 pub use self::refused::{OTHER_MEANINGS, REFUSED};
 pub use self::table::ALIASES;
 
-/// Who writes an option so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// `mpiexec.hydra`: MPICH, Intel MPI, MVAPICH.
-    Hydra,
-    /// `mpirun` of Open MPI.
-    OpenMpi,
-    /// `srun`.
-    Slurm,
-    /// `prun` and `prterun` of PRRTE.
-    Prun,
-    /// GASNet's own launchers.
-    Gasnet,
-}
-
-impl Origin {
-    /// As a user reads it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hydra => "Hydra",
-            Self::OpenMpi => "Open MPI",
-            Self::Slurm => "Slurm",
-            Self::Prun => "PRRTE",
-            Self::Gasnet => "GASNet",
-        }
+settings::named! {
+    /// Who writes an option so.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Origin {
+        /// `mpiexec.hydra`: MPICH, Intel MPI, MVAPICH.
+        Hydra = "Hydra",
+        /// `mpirun` of Open MPI.
+        OpenMpi = "Open MPI",
+        /// `srun`.
+        Slurm = "Slurm",
+        /// `prun` and `prterun` of PRRTE.
+        Prun = "PRRTE",
+        /// GASNet's own launchers.
+        Gasnet = "GASNet",
     }
 }
 

@@ -14,35 +14,26 @@ use std::ops::Sub;
 
 use serde::{Deserialize, Serialize};
 
-/// A part of a machine, the small ones first.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub enum Part {
-    /// What the system calls a cpu: a hardware thread.
-    #[default]
-    Cpu,
-    /// A core, with all its hardware threads.
-    Core,
-    /// A NUMA node.
-    Numa,
-    /// A socket (package).
-    Socket,
+settings::named! {
+    /// A part of a machine, the small ones first.
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    )]
+    pub enum Part {
+        /// What the system calls a cpu: a hardware thread.
+        #[default]
+        Cpu = "cpu",
+        /// A core, with all its hardware threads.
+        Core = "core",
+        /// A NUMA node.
+        Numa = "NUMA node",
+        /// A socket (package).
+        Socket = "socket",
+    }
 }
 
 impl Part {
-    /// As a user reads it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Core => "core",
-            Self::Numa => "NUMA node",
-            Self::Socket => "socket",
-        }
-    }
-
-    /// The same, for so many.
+    /// Its name, for so many.
     #[must_use]
     pub fn names(self, count: u64) -> String {
         format!("{count} {}{}", self.name(), if count == 1 { "" } else { "s" })

@@ -3,27 +3,17 @@
 use serde::{Deserialize, Serialize};
 use spawner_ssh::diagnosis::Failure;
 
-/// What a finding means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Level {
-    /// As it should be.
-    Ok,
-    /// Jobs run, but something may be slower or missing.
-    Warning,
-    /// Jobs will fail.
-    Problem,
-}
-
-impl Level {
-    /// In words.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Problem => "problem",
-        }
+settings::named! {
+    /// What a finding means.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Level {
+        /// As it should be.
+        Ok = "ok",
+        /// Jobs run, but something may be slower or missing.
+        Warning = "warning",
+        /// Jobs will fail.
+        Problem = "problem",
     }
 }
 
