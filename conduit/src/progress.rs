@@ -71,6 +71,9 @@ impl RankContext {
     #[inline(always)]
     fn poll_shm<M: Mode>(&self) -> usize {
         let shm = self.shm();
+        if !shm.receives() {
+            return 0;
+        }
         let queued = if shm.memory.queued() { self.poll_queues::<M>() } else { 0 };
         let count = queued + shm.drain_all_lanes::<M>(&ShmReceiver::<M>::new(self));
         if count > 0 {

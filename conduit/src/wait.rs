@@ -386,6 +386,33 @@ mod tests {
         });
     }
 
+    /// Its polls look into its queues only once it has sent to itself.
+    #[test]
+    fn a_rank_without_neighbours_hears_itself() {
+        let network = vec![("GASNET_IBV_FABRIC".to_owned(), "soft".to_owned())];
+        let settings = Settings { neighbourhood_max: 1, network, ..Settings::default() };
+        ranks_with(&settings, 2, |client| {
+            let got = Arc::new(AtomicU32::new(0));
+            let counter = Arc::clone(&got);
+            let count = move |_: &crate::Token<'_, Seq>, _: &[i32]| {
+                counter.fetch_add(1, Ordering::Relaxed);
+            };
+            let mut entries = [Entry::short("count", 0, count).at(200)];
+            client.endpoint().register(&mut entries).expect("table");
+            client.context.meet::<Seq>("test").expect("meet");
+            assert!(!client.context.shm().receives());
+            for round in 1..=3 {
+                let own = client.rank();
+                let sent = client.team().request_short(own, HandlerIndex(200), &[], Flags::NONE);
+                let _ = sent.expect("request");
+                client.poll().expect("poll");
+                assert_eq!(got.load(Ordering::Relaxed), round);
+            }
+            assert!(client.context.shm().receives());
+            client.context.meet::<Seq>("test").expect("meet");
+        });
+    }
+
     /// Two ranks send to each other in turns; who has nothing sleeps.
     fn take_turns(client: &Client<Seq>, rounds: u32, sleep: impl Fn(&Client<Seq>)) {
         let got = Arc::new(AtomicU32::new(0));

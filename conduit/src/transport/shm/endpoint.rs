@@ -60,6 +60,9 @@ pub(crate) struct ShmTransport {
     pub(crate) c_face: bool,
     /// The client's barrier is a central one whatever the number of ranks.
     pub(super) central: bool,
+    /// Messages may be in the queues and lanes of this rank: it has neighbours, or has sent one to
+    /// itself.
+    pub(super) receives: AtomicBool,
     pub(crate) span: Span,
     pub(super) client_barrier: Progress,
     pub(crate) memory: HostMemory,
@@ -99,6 +102,7 @@ impl ShmTransport {
             networked: span.locals < services.rank_info().size,
             c_face,
             central: settings.central_barrier,
+            receives: AtomicBool::new(span.locals > 1),
             span,
             client_barrier: Progress::new(),
             memory,

@@ -94,6 +94,12 @@ impl ShmTransport {
         }
     }
 
+    /// Whether a message can be in the queues and lanes of this rank.
+    #[inline(always)]
+    pub(crate) fn receives(&self) -> bool {
+        self.receives.load(Ordering::Acquire)
+    }
+
     /// Address of this rank's segment; 0 before attach.
     #[inline]
     pub(crate) fn own_base(&self) -> u64 {

@@ -3,6 +3,7 @@
 
 use std::hint::black_box;
 use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
 
 use super::endpoint::ShmTransport;
 use super::packet::{Kind, Packet, Post};
@@ -163,6 +164,7 @@ impl ShmTransport {
 
     #[inline(never)]
     fn post_shared<M: Mode>(&self, local: usize, class: MessageClass, post: &Post<'_>) -> bool {
+        self.receives.store(true, Ordering::Release);
         self.memory.approach(local, class as usize, me::<M>(), self.span.local);
         self.memory.ring(local, class).send(post)
     }
@@ -187,6 +189,7 @@ impl ShmTransport {
     pub(crate) fn send_internal(&self, local: usize, id: u8, args: &[i32]) -> bool {
         let (source, kind) = (self.span.local, Kind::Internal);
         let post = Post { kind, handler: id, source, len: 0, place: 0, args, inline: &[] };
+        self.receives.store(true, Ordering::Release);
         let sent = self.memory.ring(local, MessageClass::Internal).send(&post);
         if sent {
             self.wake(local);
