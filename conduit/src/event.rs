@@ -296,18 +296,6 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         self.counted(remote.call, group, |row| context.put_counted::<M>(remote, row, source, now))
     }
 
-    /// A put of the low `len` bytes of a value.
-    fn start_value(
-        &self,
-        call: Call,
-        value: u64,
-        len: usize,
-        group: Option<&Group>,
-    ) -> Result<Started, Error> {
-        let bytes = value_bytes(call.0, value, len)?;
-        self.start_put(call, &bytes[..len], LocalCompletion::Now, group)
-    }
-
     fn start_get(
         &self,
         call: Call,
@@ -454,7 +442,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         flags: Flags,
     ) -> Result<Option<Event<'scope>>, Error> {
         let call = ("put_value_nb", rank, offset, flags);
-        Ok(self.event(self.start_value(call, value, len, None)?, ()))
+        let bytes = value_bytes(call.0, value, len)?;
+        Ok(self.event(self.start_put(call, &bytes[..len], LocalCompletion::Now, None)?, ()))
     }
 
     /// As [`Scope::put_value_nb`], without an event of its own; see [`Scope::nbi_wait`].
@@ -470,7 +459,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         flags: Flags,
     ) -> Result<Outcome, Error> {
         let call = ("put_value_nbi", rank, offset, flags);
-        Ok(self.start_value(call, value, len, Some(&self.implicit))?.outcome())
+        let bytes = value_bytes(call.0, value, len)?;
+        self.put_in(&self.implicit, call, &bytes[..len], LocalCompletion::Now)
     }
 
     /// Starts a put without an event of its own; see [`Scope::nbi_wait`].
@@ -485,17 +475,22 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         local: LocalCompletion,
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        self.put_in(&self.implicit, (rank, offset, flags), source, local)
+        self.put_in(&self.implicit, ("put_nbi", rank, offset, flags), source, local)
     }
 
+    #[inline(always)]
     fn put_in(
         &self,
         group: &Group,
-        (rank, offset, flags): (Rank, u64, Flags),
+        call: Call,
         source: &[u8],
         local: LocalCompletion,
     ) -> Result<Outcome, Error> {
-        let call = ("put_nbi", rank, offset, flags);
+        let (context, (_, rank, offset, _)) = (&self.client.context, call);
+        let row = group.get().filter(|_| context.is_running::<M>());
+        if row.is_some_and(|(_, row)| context.known_put((rank, offset), row, source)) {
+            return Ok(Outcome::Sent);
+        }
         Ok(self.start_put(call, source, local, Some(group))?.outcome())
     }
 
@@ -566,7 +561,8 @@ impl<'scope, M: Mode> AccessRegion<'scope, '_, M> {
         source: &'scope [u8],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        self.scope.put_in(&self.group, (rank, offset, flags), source, LocalCompletion::Defer)
+        let call = ("put_nbi", rank, offset, flags);
+        self.scope.put_in(&self.group, call, source, LocalCompletion::Defer)
     }
 
     /// Starts a get in the region.

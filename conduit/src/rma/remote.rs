@@ -9,6 +9,7 @@ use super::operations::{Op, OpCounters, Part};
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::rank::RankContext;
+use crate::trace;
 use crate::transport::OutsideSegment;
 use crate::transport::message::Outcome;
 use crate::transport::net::{
@@ -31,9 +32,34 @@ pub struct RemoteOp {
 }
 
 impl RankContext {
+    /// Starts a put of few bytes to a place of a rank that `row` counts, by the way that an earlier
+    /// one has found; its source may be used again. `false`: not so, or not now.
+    #[inline(always)]
+    pub(crate) fn known_put(&self, to: (Rank, u64), row: &OpCounters, source: &[u8]) -> bool {
+        (1..=MOST_SMALL).contains(&source.len())
+            && trace::is_off()
+            && self.settings.segment_mode.is_fast()
+            && self.transport.net().is_some_and(|net| net.known_put(to, source, &row.puts))
+    }
+
     /// Starts a put of at least one byte that `row` counts, which says when its source may be used
     /// again. `now`: on return; up to `GASNET_NONBULKPUT_BOUNCE_LIMIT` bytes are copied.
     pub fn put_counted<M: Mode>(
+        &self,
+        op: RemoteOp,
+        row: &OpCounters,
+        source: &[u8],
+        now: bool,
+    ) -> Result<Outcome, Error> {
+        if self.known_put((self.rank_of(op.target), op.offset), row, source) {
+            return Ok(Outcome::Sent);
+        }
+        self.put_any::<M>(op, row, source, now)
+    }
+
+    /// As [`RankContext::put_counted`], by any way.
+    #[inline(never)]
+    fn put_any<M: Mode>(
         &self,
         op: RemoteOp,
         row: &OpCounters,

@@ -60,6 +60,12 @@ pub(crate) fn on(category: Category) -> bool {
     MASK.0.load(Ordering::Relaxed) & category.both() != 0
 }
 
+/// Whether nothing is recorded or counted.
+#[inline(always)]
+pub(crate) fn is_off() -> bool {
+    MASK.0.load(Ordering::Relaxed) == 0
+}
+
 /// Whether a category is recorded.
 #[inline(always)]
 pub(super) fn records(category: Category) -> bool {

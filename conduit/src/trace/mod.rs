@@ -29,5 +29,5 @@ pub use hooks::{
     dump_stats, mask_text, note, set_local, set_mask, stats_callback, stats_note, takes_note,
     traces_lines, traces_local, transfer,
 };
-pub(crate) use mask::{Category, on};
+pub(crate) use mask::{Category, is_off, on};
 pub(crate) use open::open;

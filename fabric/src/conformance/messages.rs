@@ -211,7 +211,9 @@ pub(super) fn inline(side: &mut Side<'_>) -> Done {
             match imm {
                 None => end.post(2, SEND, Data::Inline(&[head, tail]))?,
                 Some(imm) => {
-                    ensure!(end.qp.send_inline(2, imm, &bytes, true), "{size} bytes at once: no");
+                    let message = Operation::Send { imm: Some(imm) };
+                    let posted = end.qp.post_inline(2, message, &bytes, true);
+                    ensure!(posted, "{size} bytes at once: no");
                 }
             }
             // Taken during the post: what happens to the bytes later is of no concern.
@@ -233,7 +235,7 @@ pub(super) fn inline(side: &mut Side<'_>) -> Done {
             "{} bytes of at most {most} inline: {refused:?}",
             most + 1
         );
-        let at_once = end.qp.send_inline(3, 0, &long, true);
+        let at_once = end.qp.post_inline(3, SEND, &long, true);
         ensure!(!at_once, "{} bytes at once", most + 1);
         side.sync()?;
     }

@@ -38,10 +38,15 @@ pub(super) fn write(side: &mut Side<'_>) -> Done {
     if most > 0 {
         own.fill(0);
         side.sync()?;
-        let bytes = pattern(6, most);
-        end.succeeds(Operation::Write { remote, rkey }, Data::Inline(&[&bytes]))?;
+        let bytes = [6, 7].map(|seed| pattern(seed, most));
+        end.succeeds(Operation::Write { remote, rkey }, Data::Inline(&[&bytes[0]]))?;
+        let second = Operation::Write { remote: remote + (1 << 19), rkey };
+        ensure!(end.qp.post_inline(8, second, &bytes[1], true), "{most} bytes at once: no");
+        let sent = one(&end.sent)?;
+        ensure!(sent.status == Status::Success && sent.id == 8, "at once: {sent:?}");
         let theirs = usize::try_from(side.swap(&[most as u64])?.first().copied().unwrap_or(0))?;
         ensure!(own.get(0, theirs) == pattern(6, theirs), "inline: other bytes");
+        ensure!(own.get(1 << 19, theirs) == pattern(7, theirs), "at once: other bytes");
     }
     side.sync()?;
     // No write uses up a receive.

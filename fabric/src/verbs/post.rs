@@ -168,26 +168,42 @@ fn post_list(qp: &VerbsQp, list: &[SendWr<'_>]) -> usize {
     posted
 }
 
-/// As [`post_send`], of a message that goes inline over a reliable connection. Whether it was
-/// posted.
+/// As [`post_send`], of a message with a number or of a write, which go inline over a reliable
+/// connection. Whether it was posted.
 #[inline(always)]
-pub(super) fn send_inline(qp: &VerbsQp, id: u64, imm: u32, bytes: &[u8], signaled: bool) -> bool {
+pub(super) fn post_inline(
+    qp: &VerbsQp,
+    id: u64,
+    operation: Operation,
+    bytes: &[u8],
+    signaled: bool,
+) -> bool {
     let straight =
         qp.is_in(QpState::Rts) && qp.qp_type == QpType::Rc && bytes.len() <= qp.inline as usize;
-    if !straight {
-        let (operation, data) = (Operation::Send { imm: Some(imm) }, Data::Inline(&[bytes]));
-        return post_send(qp, &SendWr { id, operation, data, signaled, to: None }, None).is_ok();
-    }
+    let (opcode, imm, target) = match operation {
+        Operation::Send { imm: Some(imm) } if straight => {
+            (ffi::WR_SEND_WITH_IMM, imm, ffi::WrTarget { atomic: ffi::WrAtomic::ZERO })
+        }
+        Operation::Write { remote, rkey } if straight => {
+            let rdma = ffi::WrRdma { remote_addr: remote, rkey };
+            (ffi::WR_RDMA_WRITE, 0, ffi::WrTarget { rdma })
+        }
+        operation => {
+            let data = Data::Inline(&[bytes]);
+            return post_send(qp, &SendWr { id, operation, data, signaled, to: None }, None)
+                .is_ok();
+        }
+    };
     let mut part = inline_sge(bytes);
     let mut wr = ffi::SendWr {
         wr_id: id,
         next: ptr::null_mut(),
         sg_list: &raw mut part,
         num_sge: 1,
-        opcode: ffi::WR_SEND_WITH_IMM,
+        opcode,
         send_flags: ffi::SEND_INLINE | if signaled { ffi::SEND_SIGNALED } else { 0 },
         imm_data: imm.to_be(),
-        wr: ffi::WrTarget { atomic: ffi::WrAtomic::ZERO },
+        wr: target,
         remote_srqn: 0,
         rest: [0; 6],
     };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bootstrap::Rank;
-use fabric::{PostError, QueuePair};
+use fabric::{Data, Operation, PostError, QueuePair, SendWr};
 
 use super::credits::{Account, Permits};
 use super::flow::of_connection::Flow;
@@ -52,15 +52,31 @@ impl SendQp {
     }
 
     #[inline(always)]
-    pub(super) fn post(&self, send: &fabric::SendWr<'_>) -> Result<(), PostError> {
+    pub(super) fn post(&self, send: &SendWr<'_>) -> Result<(), PostError> {
         match self.queue.load(Ordering::Relaxed) {
             0 => self.qp.post_send(send),
             queue => self.qp.post_send_to(send, queue),
         }
     }
 
+    /// As [`SendQp::post`], of a request that goes inline. Whether it was posted.
+    #[inline(always)]
+    pub(super) fn post_inline(
+        &self,
+        id: u64,
+        operation: Operation,
+        bytes: &[u8],
+        signaled: bool,
+    ) -> bool {
+        if self.queue.load(Ordering::Relaxed) == 0 {
+            return self.qp.post_inline(id, operation, bytes, signaled);
+        }
+        let data = Data::Inline(&[bytes]);
+        self.post(&SendWr { id, operation, data, signaled, to: None }).is_ok()
+    }
+
     /// Posts requests in their order. Returns how many; fewer than all: [`SendQp::post`] says why.
-    pub(super) fn post_list(&self, sends: &[fabric::SendWr<'_>]) -> usize {
+    pub(super) fn post_list(&self, sends: &[SendWr<'_>]) -> usize {
         match self.queue.load(Ordering::Relaxed) {
             0 => self.qp.post_sends(sends),
             _ => sends.iter().take_while(|send| self.post(send).is_ok()).count(),

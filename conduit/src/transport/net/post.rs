@@ -7,6 +7,7 @@
 //! network nobody else would post them.
 
 use std::cell::RefCell;
+use std::num::NonZeroU8;
 use std::ops::Range;
 
 use bootstrap::Rank;
@@ -129,6 +130,26 @@ impl<'a> Slots<'a> {
         self.give_back();
     }
 
+    /// Posts a write that goes inline and that a counter of this number counts. `false`: it was not
+    /// posted.
+    #[inline(always)]
+    pub(super) fn post_write(
+        &self,
+        (op, counter): (&PendingOp, NonZeroU8),
+        operation: Operation,
+        bytes: &[u8],
+    ) -> bool {
+        let signal = self.signal();
+        let id = op.number_counted(signal, counter, false);
+        let posted = self.send_qp.post_inline(id, operation, bytes, self.signaled);
+        if posted {
+            self.rail.put_posted();
+        } else {
+            self.not_used(signal);
+        }
+        posted
+    }
+
     /// The request was posted.
     #[inline(always)]
     fn posted(&self) {
@@ -208,7 +229,8 @@ impl NetContext {
             PendingOp { kind, peer, connection, for_requests: false, buffer: None, has_end: false };
         trace::posts(&Data::Inline(&[]));
         let signal = slots.signal();
-        let posted = slots.send_qp.qp.send_inline(op.number(signal), imm, bytes, slots.signaled);
+        let (id, operation) = (op.number(signal), Operation::Send { imm: Some(imm) });
+        let posted = slots.send_qp.qp.post_inline(id, operation, bytes, slots.signaled);
         if posted {
             slots.posted();
         } else {

@@ -4,6 +4,7 @@
 //! streams: the thread would have to be woken first, and then wake the rank.
 
 use std::ffi::CStr;
+use std::hint::cold_path;
 use std::time::Duration;
 
 use ::settings::Env;
@@ -42,9 +43,11 @@ impl Threads {
         let Some(service) = &self.inline else { return Ok(()) };
         let turn = Sharing::OneThread.add(&service.turns, 1);
         if turn.is_multiple_of(HARDLY) {
+            cold_path();
             return service.serve();
         }
         if turn.is_multiple_of(SELDOM) || self.links.context.connect_queue.is_waiting() {
+            cold_path();
             service.connect()?;
         }
         Ok(())

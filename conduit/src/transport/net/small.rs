@@ -179,25 +179,22 @@ impl<'a> OneSided<'a> {
         path.takes(place, &what).then_some((peer, path))
     }
 
-    /// One attempt to put few bytes, which a counter counts, by the way of small operations. `false`:
-    /// not so, or not now.
+    /// One attempt to put few bytes, which a counter counts. `false`: not so, or not now.
     #[inline(always)]
-    fn small_put(self, to: (Rank, u64), source: &[u8], counter: &Arc<OpCounter>) -> bool {
-        let (context, what) = (self.0, Small::Put(source));
+    fn put_by(
+        self,
+        way: (&'a Peer, SmallPath),
+        place: u64,
+        source: &[u8],
+        counter: &Arc<OpCounter>,
+    ) -> bool {
+        let context = self.0;
         let Some(number) = context.pending.number_of(counter) else { return false };
-        let known = self.known_path(to, what);
-        let found = known.or_else(|| self.small_path(to, what).ok()?.ok());
-        let request = found.and_then(|way| self.small_request(way, to.1, what));
+        let request = self.small_request(way, place, Small::Put(source));
         let Some((slots, operation, op)) = request else { return false };
         counter.begin_by(context.sharing, false);
-        let id = op.number_counted(slots.signal(), number, false);
-        let of = (op.kind, op.peer);
-        let sent = context.post_as(id, &slots, of, operation, Data::Inline(&[source]));
-        // What is wrong is said when it is tried again.
-        let posted = matches!(sent, Ok(Sent::Yes));
-        if posted {
-            trace::count(Counter::PutInline, source.len());
-        } else {
+        let posted = slots.post_write((&op, number), operation, source);
+        if !posted {
             counter.end_by(context.sharing, false);
         }
         posted
@@ -315,14 +312,39 @@ impl SmallPath {
 impl NetTransport {
     /// One attempt to put at most [`MOST_SMALL`] bytes so that they are copied on return and a counter
     /// tells when they are there. `false`: it goes the general way, which also says what is wrong.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn small_put(
         &self,
         to: (Rank, u64),
         source: &[u8],
         counter: &Arc<OpCounter>,
     ) -> bool {
-        self.inside().is_some_and(|inside| OneSided(inside.context).small_put(to, source, counter))
+        let Some(inside) = self.inside() else { return false };
+        let (one_sided, what) = (OneSided(inside.context), Small::Put(source));
+        let known = one_sided.known_path(to, what);
+        let found = known.or_else(|| one_sided.small_path(to, what).ok()?.ok());
+        // What is wrong is said when it is tried again.
+        let posted = found.is_some_and(|way| one_sided.put_by(way, to.1, source, counter));
+        if posted {
+            trace::posts(&Data::Inline(&[source]));
+            trace::count(Counter::PutInline, source.len());
+        }
+        posted
+    }
+
+    /// As [`NetTransport::small_put`], by a way that an earlier operation has found, and uncounted in
+    /// traces.
+    #[inline(always)]
+    pub(crate) fn known_put(
+        &self,
+        to: (Rank, u64),
+        source: &[u8],
+        counter: &Arc<OpCounter>,
+    ) -> bool {
+        let Some(inside) = self.inside() else { return false };
+        let one_sided = OneSided(inside.context);
+        let known = one_sided.known_path(to, Small::Put(source));
+        known.is_some_and(|way| one_sided.put_by(way, to.1, source, counter))
     }
 
     /// The right to an operation that its caller waits for; `None` while another call has it.

@@ -1,6 +1,7 @@
 //! Polls: how a completion queue is asked, and by whom. A wait mostly looks at the queue of receives
 //! alone, and mostly finds nothing.
 
+use std::hint::cold_path;
 use std::sync::atomic::Ordering;
 
 use fabric::{Completion, Look};
@@ -47,6 +48,7 @@ impl Receiver<'_> {
         self.0.failure.check()?;
         let mut count = 0;
         if !self.0.receive.deferred.is_empty() {
+            cold_path();
             count += self.deliver_deferred(sink)?;
         }
         count += self.receive(sink, Poll::All, locked)?;
@@ -54,6 +56,7 @@ impl Receiver<'_> {
             count += self.0.reap_if_any()?;
         }
         if self.0.has_pending_acks() {
+            cold_path();
             count += self.0.flush_acks()?;
         }
         Ok(count)

@@ -87,12 +87,22 @@ fn counted_puts(kind: &Kind) {
         for counter in &counters {
             assert!((1..=3).contains(&counter.number()), "{}", counter.number());
         }
+        // The way is known by now.
+        let bytes = [7_u16.to_ne_bytes(); 4];
+        while !member.net.known_put((peer, 512), bytes.as_flattened(), &counters[0]) {
+            poll();
+        }
+        while !counters[0].is_complete() {
+            poll();
+        }
         member.services.borrow_mut().barrier().expect("all are done");
+        assert_eq!(member.memory.read(512, 8), bytes.as_flattened());
         for number in 392..400_u16 {
             let seen = member.memory.read(usize::from(number % 8) * 64, 8);
             assert_eq!(seen, [number.to_ne_bytes(); 4].as_flattened());
         }
         assert!(!member.net.small_put((peer, 4089), &[1; 8], &counters[0]), "outside");
+        assert!(!member.net.known_put((peer, 4089), &[1; 8], &counters[0]), "outside");
         let passing = Arc::new(OpCounter::default());
         assert!(!member.net.small_put((peer, 0), &[1; 8], &passing), "it has no number");
         assert!(passing.is_complete() && counters[0].is_complete());
@@ -105,6 +115,45 @@ fn few_bytes_that_a_counter_counts() {
     counted_puts(&PLAIN);
     counted_puts(&Kind { rails: 2, connections: 2, dynamic: true, ..PLAIN });
     counted_puts(&Kind { fake: true, dynamic: true, ..PLAIN });
+}
+
+#[test]
+fn polls_leave_the_ends_of_few_puts_alone_at_first() {
+    let kind = Kind { fake: true, single: true, ..PLAIN };
+    run(2, 4096, &kind, |member| {
+        let (peer, counter) = (Rank(1 - member.rank), Arc::new(OpCounter::lasting()));
+        let rail = &member.net.context.rails[0];
+        let poll = || {
+            let sink = TestSink(&member.met, &|_| {});
+            let _ = member.net.poll::<Seq, _>(&sink, Poll::All).expect("open").expect("poll");
+        };
+        let put = || {
+            while !member.net.small_put((peer, 8), &[1; 8], &counter) {
+                poll();
+            }
+        };
+        let polls_until_complete = || {
+            let polls = (1..100).find(|_| {
+                poll();
+                counter.is_complete()
+            });
+            polls.expect("in time")
+        };
+        put();
+        polls_until_complete();
+        // The fake library has done it when the post returns.
+        put();
+        assert!(polls_until_complete() > 8, "the first ones look");
+        put();
+        member.net.arm().expect("armed");
+        assert_eq!(polls_until_complete(), 1, "who is about to sleep has to know");
+        put();
+        let left = member.net.take_ends(1, || counter.is_complete());
+        assert_eq!((left.expect("open").expect("ends"), counter.is_complete()), (0, true));
+        (0..9).for_each(|_| put());
+        assert_eq!((rail.under_way(), polls_until_complete()), (9, 1), "there are many");
+        member.services.borrow_mut().barrier().expect("all are done");
+    });
 }
 
 #[test]
@@ -195,6 +244,7 @@ fn a_fenced_put_goes_the_usual_way() {
         }
         let counter = Arc::new(OpCounter::lasting());
         assert!(!member.net.small_put((peer, 8), &[1; 8], &counter));
+        assert!(!member.net.known_put((peer, 8), &[1; 8], &counter));
         member.services.borrow_mut().barrier().expect("all are done");
     });
 }
