@@ -62,11 +62,11 @@ impl Marks {
             }
         } else if let Some(spawner) =
             after_tag.get(..3).filter(|_| after_tag[3..].starts_with(SPAWNER)).and_then(|name| {
-                Spawner::ALL.into_iter().find(|s| s.name().as_bytes().eq_ignore_ascii_case(name))
+                Spawner::ALL.iter().find(|s| s.name().as_bytes().eq_ignore_ascii_case(name))
             })
-            && !self.spawners.contains(&spawner)
+            && !self.spawners.contains(spawner)
         {
-            self.spawners.push(spawner);
+            self.spawners.push(*spawner);
         }
     }
 }

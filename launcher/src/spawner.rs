@@ -41,9 +41,6 @@ pub const VARIABLE: &str = "GASNET_IBV_SPAWNER";
 const OPTION: &str = "-spawner";
 
 impl Spawner {
-    /// All spawners.
-    pub const ALL: [Self; 3] = [Self::Ssh, Self::Mpi, Self::Pmi];
-
     /// Chooses. `variable` is the value of [`VARIABLE`]; empty counts as unset. `None` when nobody
     /// names a spawner.
     ///
@@ -58,8 +55,8 @@ impl Spawner {
             (None, Some(name)) => (VARIABLE, name),
             (None, None) => return Ok(None),
         };
-        let known = Self::ALL.into_iter().find(|spawner| name.eq_ignore_ascii_case(spawner.name()));
-        known.map(Some).ok_or_else(|| {
+        let known = Self::ALL.iter().find(|spawner| name.eq_ignore_ascii_case(spawner.name()));
+        known.copied().map(Some).ok_or_else(|| {
             if name.eq_ignore_ascii_case("fork") {
                 SpawnerError::Fork(from)
             } else {

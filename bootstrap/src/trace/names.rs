@@ -15,9 +15,6 @@ macro_rules! numbered {
         }
 
         impl $Type {
-            /// All, by number.
-            pub const ALL: &'static [Self] = &[$(Self::$Name),*];
-
             /// The one with a number, if there is one.
             #[must_use]
             pub fn of(number: u8) -> Option<Self> {

@@ -13,50 +13,22 @@ pub(crate) const WORDS: usize = 9;
 /// Words of data that find room behind them.
 const DATA_WORDS: usize = MAX_ARGS - WORDS;
 
-/// What members do together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    Barrier,
-    Broadcast,
-    ReduceToOne,
-    ReduceToAll,
-    /// Of the library: making teams, publishing segments.
-    Gather,
-    Scatter,
-    GatherToOne,
-    GatherToAll,
-    Exchange,
-    Scan,
-}
-
-const KINDS: [Kind; 10] = [
-    Kind::Barrier,
-    Kind::Broadcast,
-    Kind::ReduceToOne,
-    Kind::ReduceToAll,
-    Kind::Gather,
-    Kind::Scatter,
-    Kind::GatherToOne,
-    Kind::GatherToAll,
-    Kind::Exchange,
-    Kind::Scan,
-];
-
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Barrier => "a barrier",
-            Self::Broadcast => "a broadcast",
-            Self::ReduceToOne => "a reduction to one",
-            Self::ReduceToAll => "a reduction to all",
-            Self::Gather => "a call that makes teams or publishes segments",
-            Self::Scatter => "a scatter",
-            Self::GatherToOne => "a gather to one",
-            Self::GatherToAll => "a gather to all",
-            Self::Exchange => "an exchange",
-            Self::Scan => "a scan",
-        }
+settings::named! {
+    /// What members do together.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub(crate) enum Kind {
+        Barrier = "a barrier",
+        Broadcast = "a broadcast",
+        ReduceToOne = "a reduction to one",
+        ReduceToAll = "a reduction to all",
+        /// Of the library: making teams, publishing segments.
+        Gather = "a call that makes teams or publishes segments",
+        Scatter = "a scatter",
+        GatherToOne = "a gather to one",
+        GatherToAll = "a gather to all",
+        Exchange = "an exchange",
+        Scan = "a scan",
     }
 }
 
@@ -95,7 +67,7 @@ impl Signature {
         let [len, len_high, check, check_high, kind, 0, 0, 0] = word.to_le_bytes() else {
             return None;
         };
-        let kind = *KINDS.get(usize::from(kind))?;
+        let kind = *Kind::ALL.get(usize::from(kind))?;
         let [check, len] = [[check, check_high], [len, len_high]].map(u16::from_le_bytes);
         Some(Self { kind, check, len: u64::from(len) })
     }
@@ -190,7 +162,7 @@ impl Head {
             return None;
         };
         let [kind, tag, check @ ..] = what.cast_unsigned().to_le_bytes();
-        let kind = *KINDS.get(usize::from(kind))?;
+        let kind = *Kind::ALL.get(usize::from(kind))?;
         let check = u16::from_le_bytes(check);
         Some(Self {
             team: joined(team, team_high),
@@ -212,7 +184,7 @@ mod tests {
         fn words_survive_the_wire(
             team: u64, number: u32, kind in 0_usize..10, check: u16, len: u64, tag: u8, lane: u32, at: u64,
         ) {
-            let signature = Signature { kind: KINDS[kind], check, len };
+            let signature = Signature { kind: Kind::ALL[kind], check, len };
             let head = Head { team, number, signature, mark: Mark { tag, lane, at } };
             prop_assert_eq!(Head::decode(&head.encode()), Some(head));
             let short = Signature { len: len & 0xffff, ..signature };

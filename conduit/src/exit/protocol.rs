@@ -162,53 +162,34 @@ pub const MAX_ACTIONS: usize = MAX_ROUNDS as usize + FAN_OUT as usize + 8;
 /// Actions in order, in place (no allocation: it is filled in signal handlers too).
 pub type Actions = heapless::Vec<Action, MAX_ACTIONS>;
 
-/// Where a machine stands. The design document's state table is checked against this.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// No exit yet.
-    Running,
-    /// Reducing the codes.
-    Reducing,
-    /// Asking rank 0 for a role.
-    Electing,
-    /// Waiting for replies.
-    Leading,
-    /// Waiting for the leader's request.
-    Following,
-    /// Flushing.
-    Draining,
-    /// Over, coordinated.
-    Finishing,
-    /// Over, not coordinated.
-    Aborting,
+settings::named! {
+    /// Where a machine stands. The design document's state table is checked against this.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Phase {
+        /// No exit yet.
+        Running = "running",
+        /// Reducing the codes.
+        Reducing = "exit code reduction",
+        /// Asking rank 0 for a role.
+        Electing = "exit leader election",
+        /// Waiting for replies.
+        Leading = "coordinating shutdown as leader",
+        /// Waiting for the leader's request.
+        Following = "waiting for the leader's exit request",
+        /// Flushing.
+        Draining = "flushing output",
+        /// Over, coordinated.
+        Finishing = "bootstrap fini",
+        /// Over, not coordinated.
+        Aborting = "bootstrap abort",
+    }
 }
 
 impl Phase {
-    /// All phases, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
-        Self::Running,
-        Self::Reducing,
-        Self::Electing,
-        Self::Leading,
-        Self::Following,
-        Self::Draining,
-        Self::Finishing,
-        Self::Aborting,
-    ];
-
     /// What a rank in this phase is doing, in at most 48 bytes.
     #[must_use]
     pub const fn text(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Reducing => "exit code reduction",
-            Self::Electing => "exit leader election",
-            Self::Leading => "coordinating shutdown as leader",
-            Self::Following => "waiting for the leader's exit request",
-            Self::Draining => "flushing output",
-            Self::Finishing => "bootstrap fini",
-            Self::Aborting => "bootstrap abort",
-        }
+        self.name()
     }
 }
 
