@@ -65,6 +65,12 @@ impl LastDelay {
     }
 }
 
+/// Whether something has come within `limit`, or the other end has closed.
+pub(crate) fn is_readable(fd: impl AsFd, limit: Duration) -> nix::Result<bool> {
+    let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+    Ok(poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], limit)? > 0)
+}
+
 /// What is written to a pipe until it is closed, the first `most` bytes of it; an error after
 /// `until`.
 pub(crate) fn read_all(
@@ -74,11 +80,9 @@ pub(crate) fn read_all(
 ) -> io::Result<Vec<u8>> {
     let (mut all, mut buffer) = (Vec::new(), [0; 16 * 1024]);
     loop {
-        let left = until.saturating_duration_since(Instant::now()).as_millis();
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], timeout) {
-            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-            Ok(_) => {}
+        match is_readable(&pipe, until.saturating_duration_since(Instant::now())) {
+            Ok(false) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(true) => {}
             Err(nix::Error::EINTR) => continue,
             Err(errno) => return Err(errno.into()),
         }

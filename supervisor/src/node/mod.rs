@@ -22,7 +22,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{ForkResult, getpid};
@@ -94,14 +93,13 @@ fn start(started: Instant) -> std::io::Result<i32> {
 fn skip_lines(input: BorrowedFd<'_>, started: Instant) -> std::io::Result<()> {
     let (mut lines, mut buffer) = (0, [0; 4096]);
     while lines < LINES {
-        let left = SETUP.limit.saturating_sub(started.elapsed()).as_millis();
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        let count = match poll(&mut [PollFd::new(input, PollFlags::POLLIN)], timeout) {
-            Ok(0) => {
+        let left = SETUP.limit.saturating_sub(started.elapsed());
+        let count = match processes::is_readable(input, left) {
+            Ok(false) => {
                 let text = format!("its parent said nothing for {} s", SETUP.limit.as_secs());
                 return Err(std::io::Error::other(text));
             }
-            Ok(_) => nix::unistd::read(input, &mut buffer),
+            Ok(true) => nix::unistd::read(input, &mut buffer),
             Err(errno) => Err(errno),
         };
         match count {

@@ -1,12 +1,13 @@
 //! The link to the parent.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use settings::deadlines::tree::{HEARTBEAT, PARENT_SILENT};
 
+use crate::agent::processes;
 use crate::event_loop::{Poller, Token};
 use crate::link::Late;
 use crate::tree::frames::{Inbox, Lane, Outbox};
@@ -81,10 +82,8 @@ impl Parent {
 
     /// Waits until it has sent something, at most so many milliseconds, and reads it.
     pub(super) fn wait(&mut self, limit: u64, out: &mut Vec<Down>) -> Result<(), String> {
-        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-        let mut entry = [PollFd::new(self.input.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut entry, timeout) {
-            Ok(1..) => self.read(out),
+        match processes::is_readable(&self.input, Duration::from_millis(limit)) {
+            Ok(true) => self.read(out),
             _ => Ok(()),
         }
     }
