@@ -218,6 +218,7 @@ impl Collectives {
         mut done: impl FnMut() -> Result<bool, Fail>,
     ) -> Result<(), Fail> {
         let inner = self.inner;
+        inner.await_ends();
         let mut waiter = Waiter::new();
         loop {
             let before = self.done.load(Ordering::Relaxed);

@@ -178,7 +178,7 @@ impl Transfer {
             Completion::Blocking => (true, None),
         };
         start(inner, call, lc_opt, |row| match PUT {
-            true => inner.put_counted::<M>(remote, row, source(), now),
+            true => inner.put_counted::<M>(remote, (row, lc_opt.is_none()), source(), now),
             false => inner.get_counted::<M>(remote, row, into()),
         })
     }

@@ -293,7 +293,9 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         };
         let (context, now) = (&self.client.context, local == LocalCompletion::Now);
         let _span = trace::transfer(TransferKind::Put, call.1, source.len());
-        self.counted(remote.call, group, |row| context.put_counted::<M>(remote, row, source, now))
+        self.counted(remote.call, group, |row| {
+            context.put_counted::<M>(remote, (row, group.is_some()), source, now)
+        })
     }
 
     fn start_get(
@@ -488,7 +490,7 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
     ) -> Result<Outcome, Error> {
         let (context, (_, rank, offset, _)) = (&self.client.context, call);
         let row = group.get().filter(|_| context.is_running::<M>());
-        if row.is_some_and(|(_, row)| context.known_put((rank, offset), row, source)) {
+        if row.is_some_and(|(_, row)| context.known_put((rank, offset), (row, true), source)) {
             return Ok(Outcome::Sent);
         }
         Ok(self.start_put(call, source, local, Some(group))?.outcome())

@@ -277,6 +277,14 @@ impl RankContext {
         }
     }
 
+    /// Before a wait by polls for operations that adapters do for this rank.
+    #[inline]
+    pub fn await_ends(&self) {
+        if let Some(net) = self.transport.net() {
+            net.await_ends();
+        }
+    }
+
     /// The right to one look for ends of this rank's requests, unless a whole poll is due
     /// ([`RankContext::look_for_ends`]).
     #[inline]

@@ -32,26 +32,33 @@ pub struct RemoteOp {
 }
 
 impl RankContext {
-    /// Starts a put of few bytes to a place of a rank that `row` counts, by the way that an earlier
-    /// one has found; its source may be used again. `false`: not so, or not now.
+    /// Starts a put of few bytes to a place of a rank that `row`, of a group if `grouped`, counts, by
+    /// the way that an earlier one has found; its source may be used again. `false`: not so, or not now.
     #[inline(always)]
-    pub(crate) fn known_put(&self, to: (Rank, u64), row: &OpCounters, source: &[u8]) -> bool {
+    pub(crate) fn known_put(
+        &self,
+        to: (Rank, u64),
+        (row, grouped): (&OpCounters, bool),
+        source: &[u8],
+    ) -> bool {
+        let counter = (&row.puts, grouped);
         (1..=MOST_SMALL).contains(&source.len())
             && trace::is_off()
             && self.settings.segment_mode.is_fast()
-            && self.transport.net().is_some_and(|net| net.known_put(to, source, &row.puts))
+            && self.transport.net().is_some_and(|net| net.known_put(to, source, counter))
     }
 
-    /// Starts a put of at least one byte that `row` counts, which says when its source may be used
-    /// again. `now`: on return; up to `GASNET_NONBULKPUT_BOUNCE_LIMIT` bytes are copied.
+    /// Starts a put of at least one byte that `row`, of a group if `grouped`, counts, which says when
+    /// its source may be used again. `now`: on return; up to `GASNET_NONBULKPUT_BOUNCE_LIMIT` bytes are
+    /// copied.
     pub fn put_counted<M: Mode>(
         &self,
         op: RemoteOp,
-        row: &OpCounters,
+        (row, grouped): (&OpCounters, bool),
         source: &[u8],
         now: bool,
     ) -> Result<Outcome, Error> {
-        if self.known_put((self.rank_of(op.target), op.offset), row, source) {
+        if self.known_put((self.rank_of(op.target), op.offset), (row, grouped), source) {
             return Ok(Outcome::Sent);
         }
         self.put_any::<M>(op, row, source, now)
@@ -312,7 +319,7 @@ impl RankContext {
     #[inline(never)]
     fn put_and_wait<M: Mode>(&self, op: RemoteOp, source: &[u8]) -> Result<(), Error> {
         self.blocking(op, |op, row| {
-            let _sent = self.put_counted::<M>(op, row, source, false)?;
+            let _sent = self.put_counted::<M>(op, (row, false), source, false)?;
             self.wait_remote::<M>(op.call, &row.puts)
         })
     }

@@ -39,10 +39,16 @@ impl OpCounter {
     /// As [`OpCounter::end`], where it is known who begins and ends parts.
     #[inline]
     pub(crate) fn end_by(&self, by: Sharing, local: bool) {
+        self.end_parts(by, local, 1);
+    }
+
+    /// As [`OpCounter::end_by`], of several that were begun alike.
+    #[inline]
+    pub(crate) fn end_parts(&self, by: Sharing, local: bool, count: u32) {
         if local {
-            by.add(&self.local, 1_u32.wrapping_neg());
+            by.add(&self.local, count.wrapping_neg());
         }
-        by.add(&self.remote, 1_u32.wrapping_neg());
+        by.add(&self.remote, count.wrapping_neg());
     }
 
     /// See [`OpCounter::number`].

@@ -313,7 +313,7 @@ impl<M: Mode> Sending<'_, M> {
             let bytes = bytes.get_mut(..ROOM.min(total - from)).unwrap_or_default();
             self.filled(fill(bytes, &self.op.local, grid.rows(from, bytes.len())))?;
             let remote = self.remote_op(offset + from);
-            sent!(self.context.put_counted::<M>(remote, self.row, bytes, true));
+            sent!(self.context.put_counted::<M>(remote, (self.row, false), bytes, true));
             self.began = true;
         }
         Ok(Outcome::Sent)

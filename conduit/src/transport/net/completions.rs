@@ -13,6 +13,7 @@ use super::pending_ops::{OnComplete, OpKind, PendingOp};
 use super::post::Slots;
 use super::rail::Rail;
 use super::signal::Signal;
+use super::silent::SilentPuts;
 use crate::trace::{self, Counter};
 
 /// Most completions of sends that one poll takes from a rail.
@@ -36,6 +37,9 @@ impl NetContext {
     /// As [`NetContext::reap`], where most often nothing is under way.
     #[inline(always)]
     pub(super) fn reap_if_any(&self) -> Result<usize, Box<Error>> {
+        if self.silent.as_ref().is_some_and(SilentPuts::is_due) {
+            self.end_silent();
+        }
         match &self.rails[..] {
             [rail] if rail.is_quiet() => Ok(0),
             _ => self.reap_any(),
@@ -67,6 +71,7 @@ impl NetContext {
     #[inline(never)]
     pub(super) fn take_ends(&self, looks: u32, done: impl Fn() -> bool) -> Result<u32, Error> {
         self.failure.check()?;
+        self.await_silent();
         if let [rail] = &self.rails[..]
             && rail.under_way() == 1
             && !rail.is_reaped.load(Ordering::Relaxed)
@@ -162,11 +167,8 @@ impl NetContext {
         let op = PendingOp::of_number(completion.id);
         match op.filter(|_| completion.status == Status::Success) {
             Some(op) => {
-                if op.has_end {
-                    match self.pending.counter_of(completion.id) {
-                        Some((counter, local)) => counter.end_by(self.sharing, local),
-                        None => self.lone.end(),
-                    }
+                if op.has_end && !self.pending.end_counted(completion.id, self.sharing) {
+                    self.lone.end();
                 }
                 self.give_back(at, &op, Signal::of(completion.id));
                 Ok(())

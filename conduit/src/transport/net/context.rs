@@ -24,6 +24,7 @@ use super::plan::NetPlan;
 use super::rail::Rail;
 use super::segments::Segments;
 use super::settings::NetSettings;
+use super::silent::SilentPuts;
 use super::xrc::Xrc;
 use crate::sys::tally::Sharing;
 use crate::trace::{self, Cause};
@@ -69,6 +70,8 @@ pub(super) struct NetContext {
     pub(super) fences: Option<Fences>,
     /// Who uses counts of the network.
     pub(super) sharing: Sharing,
+    /// Where that is one thread.
+    pub(super) silent: Option<SilentPuts>,
 }
 
 impl NetContext {
@@ -121,6 +124,7 @@ impl NetContext {
             xrc,
             fences,
             sharing,
+            silent: single.then(SilentPuts::default),
         })
     }
 

@@ -45,6 +45,7 @@ mod segments;
 mod settings;
 mod setup;
 mod signal;
+mod silent;
 mod single;
 mod small;
 mod stripes;

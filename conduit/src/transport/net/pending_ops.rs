@@ -12,7 +12,9 @@ use super::memory::cache::Held;
 use super::memory::pool::{CopyOut, Inbox};
 use super::numbered_counters::NumberedCounters;
 use super::signal::Signal;
+use super::silent::SilentPuts;
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sys::tally::Sharing;
 use crate::transport::op_counter::OpCounter;
 
 /// What an operation in flight is, for its completion and for messages.
@@ -28,6 +30,8 @@ pub(super) enum OpKind {
     Flag,
     Atomic,
     Fence,
+    /// One that tells of silent ones before it (`silent.rs`).
+    Puts,
 }
 
 impl OpKind {
@@ -43,6 +47,7 @@ impl OpKind {
             7 => Self::Flag,
             8 => Self::Atomic,
             9 => Self::Fence,
+            10 => Self::Puts,
             _ => return None,
         })
     }
@@ -58,6 +63,7 @@ impl OpKind {
             Self::Flag => "words of a barrier or a reduction",
             Self::Atomic => "an atomic",
             Self::Fence => "the fence of a put",
+            Self::Puts => "puts",
         }
     }
 }
@@ -136,6 +142,8 @@ pub(super) struct PendingOp {
 // [`Signal`] (9), [`SELF_CONTAINED`], rank (32).
 const KIND: u64 = 0xf;
 const CONNECTION: u32 = 4;
+/// Of puts: how many are before the last of them, in place of the upper half of the connection.
+const BEFORE: u32 = 8;
 const FOR_REQUESTS: u32 = 12;
 const HAS_END: u32 = 13;
 const LOCAL: u32 = 14;
@@ -144,7 +152,9 @@ const COUNTERS: u64 = NumberedCounters::MOST as u64;
 const RANK: u32 = 32;
 
 const _: () = assert!(
-    OpKind::Fence as u64 <= KIND
+    OpKind::Puts as u64 <= KIND
+        && SilentPuts::MOST == 0xf
+        && SilentPuts::MOST_CONNECTION == 0xf
         && COUNTERS.count_ones() + COUNTER <= Signal::SHIFT
         && (COUNTERS + 1).is_power_of_two()
 );
@@ -177,6 +187,29 @@ impl PendingOp {
         self.number(signal) | (local as u64) << LOCAL | (counter.get() as u64) << COUNTER
     }
 
+    /// As [`PendingOp::number_counted`], of a put that tells of so many silent ones before it.
+    #[inline(always)]
+    pub(super) const fn number_of_puts(
+        self,
+        signal: Signal,
+        counter: NonZeroU8,
+        before: u32,
+    ) -> u64 {
+        if before == 0 {
+            return self.number_counted(signal, counter, false);
+        }
+        let last = Self { kind: OpKind::Puts, ..self };
+        last.number_counted(signal, counter, false) | (before as u64) << BEFORE
+    }
+
+    /// How many parts of what it counts for end with the operation of this number.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "four bits of it")]
+    pub(super) fn parts_of(id: u64) -> u32 {
+        let before = if id & KIND == OpKind::Puts as u64 { id >> BEFORE & 0xf } else { 0 };
+        before as u32 + 1
+    }
+
     /// The operation whose number says all of it.
     #[inline]
     pub(super) fn of_number(id: u64) -> Option<Self> {
@@ -186,10 +219,12 @@ impl PendingOp {
     /// What [`PendingOp::packed`] made; `None` for 0.
     #[inline]
     fn unpacked(info: u64, buffer: Option<u32>) -> Option<Self> {
+        let kind = OpKind::of(info)?;
+        let connections = if kind == OpKind::Puts { 0xf } else { 0xff };
         Some(Self {
-            kind: OpKind::of(info)?,
+            kind,
             peer: Rank((info >> RANK) as u32),
-            connection: (info >> CONNECTION & 0xff) as usize,
+            connection: (info >> CONNECTION & connections) as usize,
             for_requests: info >> FOR_REQUESTS & 1 == 1,
             buffer,
             has_end: info >> HAS_END & 1 == 1,
@@ -282,11 +317,13 @@ impl PendingOps {
         self.counters.number_of(counter)
     }
 
-    /// What counts the operation whose number says all of it, and whether it is local.
+    /// Counts the end of the operation whose number says all of it; `false`: no counter has it.
     #[inline(always)]
-    pub(super) fn counter_of(&self, id: u64) -> Option<(&OpCounter, bool)> {
-        let counter = self.counters.get((id >> COUNTER & COUNTERS) as usize)?;
-        Some((counter, id >> LOCAL & 1 == 1))
+    pub(super) fn end_counted(&self, id: u64, by: Sharing) -> bool {
+        let counter = self.counters.get((id >> COUNTER & COUNTERS) as usize);
+        counter
+            .map(|one| one.end_parts(by, id >> LOCAL & 1 == 1, PendingOp::parts_of(id)))
+            .is_some()
     }
 
     #[inline(never)]

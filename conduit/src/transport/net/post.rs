@@ -61,7 +61,7 @@ pub(super) struct Slots<'a> {
     pub(super) rail: &'a Rail,
     pub(super) send_qp: &'a SendQp,
     /// The slot of the completion queue is for a success, too.
-    signaled: bool,
+    pub(super) signaled: bool,
 }
 
 impl<'a> Slots<'a> {
@@ -130,20 +130,20 @@ impl<'a> Slots<'a> {
         self.give_back();
     }
 
-    /// Posts a write that goes inline and that a counter of this number counts. `false`: it was not
-    /// posted.
+    /// Posts a write that goes inline, that a counter of this number counts, and that tells of so many
+    /// silent ones before it. `false`: it was not posted.
     #[inline(always)]
     pub(super) fn post_write(
         &self,
-        (op, counter): (&PendingOp, NonZeroU8),
+        (op, counter, before): (PendingOp, NonZeroU8, u32),
         operation: Operation,
         bytes: &[u8],
     ) -> bool {
         let signal = self.signal();
-        let id = op.number_counted(signal, counter, false);
+        let id = op.number_of_puts(signal, counter, before);
         let posted = self.send_qp.post_inline(id, operation, bytes, self.signaled);
         if posted {
-            self.rail.put_posted();
+            self.posted();
         } else {
             self.not_used(signal);
         }

@@ -112,12 +112,6 @@ impl Turn {
     }
 }
 
-/// Polls after a small put that do not look for its end, and most requests under way where that is
-/// so. Where two ranks put words in turns over Soft-RoCE, whose put returns with its end, the look for
-/// it is in the way of what the peer puts: 0.95 of the time without.
-const POLLS_AFTER_PUT: u32 = 8;
-const FEW_PUTS: u32 = 8;
-
 #[derive(Debug)]
 pub(super) struct Rail {
     pub(super) device: Arc<dyn Device>,
@@ -139,8 +133,6 @@ pub(super) struct Rail {
     most_unsignaled: u32,
     /// Polls since the last look for such failures.
     unlooked: AtomicU32,
-    /// Polls that need not look for ends of sends ([`Rail::put_posted`]).
-    unlikely: AtomicU32,
     pub(super) shared: Option<Shared>,
     /// Buffers to put in the place of one that a handler works on.
     pub(super) spares: FreeList,
@@ -207,7 +199,6 @@ impl Rail {
             unsignaled: Permits::used_by(sharing, most_unsignaled),
             most_unsignaled,
             unlooked: AtomicU32::new(0),
-            unlikely: AtomicU32::new(0),
             shared,
             spares: FreeList::default(),
             waiting: WaitingBuffer::new(sharing),
@@ -282,26 +273,12 @@ impl Rail {
         self.unsignaled.left() < self.most_unsignaled
     }
 
-    /// A small put was posted, on a queue that polls look at without a system call. While few are
-    /// under way, the next polls leave its end alone: an adapter's wire takes longer than they do, and
-    /// who waits for an end looks for it alone.
-    #[inline]
-    pub(super) fn put_posted(&self) {
-        let few = self.cheap_poll && self.under_way() <= FEW_PUTS;
-        self.unlikely.store(if few { POLLS_AFTER_PUT } else { 0 }, Ordering::Relaxed);
-    }
-
-    /// Whether a poll need not look for ends of sends: a put was just posted, or nothing is under way
-    /// but unsignalled requests, and those it looks for seldom. It counts this poll; one that looks
-    /// says [`Rail::looked`].
+    /// Whether a poll need not look for ends of sends: nothing is under way but unsignalled requests, and
+    /// those it looks for seldom. It counts this poll; one that looks says [`Rail::looked`].
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         if self.is_sending() {
-            let unlikely = self.unlikely.load(Ordering::Relaxed);
-            if unlikely > 0 {
-                self.unlikely.store(unlikely - 1, Ordering::Relaxed);
-            }
-            return unlikely > 0;
+            return false;
         }
         if !self.has_unsignaled() {
             return true;
@@ -319,9 +296,8 @@ impl Rail {
         self.unlooked.store(0, Ordering::Relaxed);
     }
 
-    /// The next poll looks for ends of sends.
+    /// The next poll looks for them.
     pub(super) fn look_soon(&self) {
-        self.unlikely.store(0, Ordering::Relaxed);
         self.unlooked.store(SELDOM - 1, Ordering::Relaxed);
     }
 }

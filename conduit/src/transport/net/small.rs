@@ -9,6 +9,7 @@ use bootstrap::Rank;
 use fabric::{Data, Operation};
 
 use super::atomics::WordOp;
+use super::context::NetContext;
 use super::error::Error;
 use super::memory::pool::Inbox;
 use super::peer::{Peer, SmallPath};
@@ -16,6 +17,7 @@ use super::pending_ops::{Lone, OpKind, PendingOp};
 use super::post::{Sent, Slots};
 use super::rma::{OneSided, RESERVE};
 use super::signal::Signal;
+use super::silent::{Run, SilentPuts};
 use super::transport::NetTransport;
 use crate::mode::Mode;
 use crate::trace::{self, Counter};
@@ -179,23 +181,31 @@ impl<'a> OneSided<'a> {
         path.takes(place, &what).then_some((peer, path))
     }
 
-    /// One attempt to put few bytes, which a counter counts. `false`: not so, or not now.
+    /// One attempt to put few bytes, which a counter counts, that of a group if `grouped`. `false`: not
+    /// so, or not now.
     #[inline(always)]
     fn put_by(
         self,
-        way: (&'a Peer, SmallPath),
+        (peer, path): (&'a Peer, SmallPath),
         place: u64,
         source: &[u8],
-        counter: &Arc<OpCounter>,
+        (counter, grouped): (&Arc<OpCounter>, bool),
     ) -> bool {
         let context = self.0;
         let Some(number) = context.pending.number_of(counter) else { return false };
-        let request = self.small_request(way, place, Small::Put(source));
+        let run = Run { peer: peer.rank, connection: path.connection, number };
+        let silent = context.silent.as_ref().filter(|_| grouped);
+        let may_be = silent.is_some_and(|silent| silent.may_be(run));
+        let request = self.small_request((peer, path), place, Small::Put(source), may_be);
         let Some((slots, operation, op)) = request else { return false };
+        let before = silent.filter(|_| slots.signaled).map_or(0, |silent| silent.before(run));
         counter.begin_by(context.sharing, false);
-        let posted = slots.post_write((&op, number), operation, source);
-        if !posted {
-            counter.end_by(context.sharing, false);
+        let posted = slots.post_write((op, number, before), operation, source);
+        match silent {
+            _ if !posted => counter.end_by(context.sharing, false),
+            Some(silent) if !slots.signaled => silent.posted(run),
+            Some(silent) if before > 0 => silent.ended(),
+            _ => {}
         }
         posted
     }
@@ -237,17 +247,23 @@ impl<'a> OneSided<'a> {
         Ok(Ok((peer, path)))
     }
 
-    /// An operation as a request, with its slots; `None`: not now.
+    /// An operation as a request, with its slots, `silent` if it may be; `None`: not now.
     #[inline(always)]
     fn small_request(
         self,
         (peer, path): (&'a Peer, SmallPath),
         place: u64,
         what: Small<'_>,
+        silent: bool,
     ) -> Option<(Slots<'a>, Operation, PendingOp)> {
         let connection = usize::from(path.connection);
         let send_qp = &peer.connections.get(connection)?.main;
-        let slots = Slots::take(self.0.rails.first()?, send_qp, RESERVE)?;
+        let rail = self.0.rails.first()?;
+        let slots = if silent {
+            Slots::take_for_message(rail, send_qp, RESERVE)?
+        } else {
+            Slots::take(rail, send_qp, RESERVE)?
+        };
         let (kind, operation) = what.request(path.base.wrapping_add(place), path.rkey);
         let (peer, for_requests, buffer, has_end) = (peer.rank, false, None, true);
         Some((
@@ -267,7 +283,7 @@ impl<'a> OneSided<'a> {
     ) -> Result<SmallSent, Box<Error>> {
         let (context, lone) = (self.0, &self.0.lone);
         let Some(words) = lone.words.get() else { return Ok(SmallSent::Unsuited) };
-        let Some((slots, operation, op)) = self.small_request(way, place, what) else {
+        let Some((slots, operation, op)) = self.small_request(way, place, what, false) else {
             return Ok(SmallSent::Full);
         };
         lone.begin();
@@ -294,6 +310,32 @@ impl<'a> OneSided<'a> {
             && context.rails.len() == 1
             && context.look_for(&slots, op.number(Signal::End { before: 0 }));
         Ok(if done { SmallSent::Complete } else { SmallSent::UnderWay })
+    }
+}
+
+impl NetContext {
+    /// Somebody waits for ends of requests.
+    #[inline]
+    pub(super) fn await_silent(&self) {
+        if self.silent.as_ref().is_some_and(SilentPuts::is_awaited) {
+            self.end_silent();
+        }
+    }
+
+    /// Ends the run of silent puts with a write of no bytes, if there is room for it now.
+    #[inline(never)]
+    pub(super) fn end_silent(&self) {
+        let ended = || {
+            let silent = self.silent.as_ref()?;
+            let (run, count) = silent.run()?;
+            let peer = self.peers.get(run.peer)?;
+            let (way, nothing) = ((peer, *peer.small.get()?), Small::Put(&[]));
+            let (slots, operation, op) = OneSided(self).small_request(way, 0, nothing, false)?;
+            let last = (op, run.number, count.saturating_sub(1));
+            slots.post_write(last, operation, &[]).then(|| silent.ended())
+        };
+        // Who waits or polls tries again.
+        let _ = ended();
     }
 }
 
@@ -324,7 +366,7 @@ impl NetTransport {
         let known = one_sided.known_path(to, what);
         let found = known.or_else(|| one_sided.small_path(to, what).ok()?.ok());
         // What is wrong is said when it is tried again.
-        let posted = found.is_some_and(|way| one_sided.put_by(way, to.1, source, counter));
+        let posted = found.is_some_and(|way| one_sided.put_by(way, to.1, source, (counter, false)));
         if posted {
             trace::posts(&Data::Inline(&[source]));
             trace::count(Counter::PutInline, source.len());
@@ -333,18 +375,18 @@ impl NetTransport {
     }
 
     /// As [`NetTransport::small_put`], by a way that an earlier operation has found, and uncounted in
-    /// traces.
+    /// traces. The counter is that of a group if `grouped`.
     #[inline(always)]
     pub(crate) fn known_put(
         &self,
         to: (Rank, u64),
         source: &[u8],
-        counter: &Arc<OpCounter>,
+        (counter, grouped): (&Arc<OpCounter>, bool),
     ) -> bool {
         let Some(inside) = self.inside() else { return false };
         let one_sided = OneSided(inside.context);
         let known = one_sided.known_path(to, Small::Put(source));
-        known.is_some_and(|way| one_sided.put_by(way, to.1, source, counter))
+        known.is_some_and(|way| one_sided.put_by(way, to.1, source, (counter, grouped)))
     }
 
     /// The right to an operation that its caller waits for; `None` while another call has it.

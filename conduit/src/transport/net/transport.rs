@@ -334,6 +334,7 @@ impl NetTransport {
     /// Before a sleep: completions from now on ring the rank's doorbell. Poll once more after it.
     pub(crate) fn arm(&self) -> Result<(), Error> {
         let arm = |context: &NetContext| {
+            context.await_silent();
             for rail in &context.rails {
                 if !rail.has_receiver.load(Ordering::Relaxed) {
                     rail.recv_cq.arm()?;
@@ -501,6 +502,12 @@ impl NetTransport {
         done: impl Fn() -> bool,
     ) -> Option<Result<u32, Error>> {
         self.enter(|context| context.take_ends(looks, done))
+    }
+
+    /// Somebody is about to wait for ends of own requests.
+    #[inline]
+    pub(crate) fn await_ends(&self) {
+        self.enter(NetContext::await_silent);
     }
 
     /// Whether only receive completions are possible.

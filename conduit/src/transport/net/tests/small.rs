@@ -89,7 +89,7 @@ fn counted_puts(kind: &Kind) {
         }
         // The way is known by now.
         let bytes = [7_u16.to_ne_bytes(); 4];
-        while !member.net.known_put((peer, 512), bytes.as_flattened(), &counters[0]) {
+        while !member.net.known_put((peer, 512), bytes.as_flattened(), (&counters[0], true)) {
             poll();
         }
         while !counters[0].is_complete() {
@@ -102,7 +102,7 @@ fn counted_puts(kind: &Kind) {
             assert_eq!(seen, [number.to_ne_bytes(); 4].as_flattened());
         }
         assert!(!member.net.small_put((peer, 4089), &[1; 8], &counters[0]), "outside");
-        assert!(!member.net.known_put((peer, 4089), &[1; 8], &counters[0]), "outside");
+        assert!(!member.net.known_put((peer, 4089), &[1; 8], (&counters[0], true)), "outside");
         let passing = Arc::new(OpCounter::default());
         assert!(!member.net.small_put((peer, 0), &[1; 8], &passing), "it has no number");
         assert!(passing.is_complete() && counters[0].is_complete());
@@ -118,41 +118,69 @@ fn few_bytes_that_a_counter_counts() {
 }
 
 #[test]
-fn polls_leave_the_ends_of_few_puts_alone_at_first() {
+fn silent_puts_are_told_of() {
     let kind = Kind { fake: true, single: true, ..PLAIN };
     run(2, 4096, &kind, |member| {
         let (peer, counter) = (Rank(1 - member.rank), Arc::new(OpCounter::lasting()));
-        let rail = &member.net.context.rails[0];
+        let (rail, begin) = (&member.net.context.rails[0], Instant::now());
         let poll = || {
             let sink = TestSink(&member.met, &|_| {});
             let _ = member.net.poll::<Seq, _>(&sink, Poll::All).expect("open").expect("poll");
+            assert!(begin.elapsed() < PATIENCE);
         };
-        let put = || {
-            while !member.net.small_put((peer, 8), &[1; 8], &counter) {
+        let put = |number: u64, grouped| {
+            let (to, bytes) = ((peer, number % 8 * 8), number.to_ne_bytes());
+            while !member.net.known_put(to, &bytes, (&counter, grouped)) {
                 poll();
             }
         };
-        let polls_until_complete = || {
-            let polls = (1..100).find(|_| {
-                poll();
-                counter.is_complete()
-            });
-            polls.expect("in time")
+        let wait = || {
+            while !counter.is_complete() {
+                let left = member.net.take_ends(5, || counter.is_complete());
+                left.expect("open").expect("ends");
+            }
         };
-        put();
-        polls_until_complete();
-        // The fake library has done it when the post returns.
-        put();
-        assert!(polls_until_complete() > 8, "the first ones look");
-        put();
+        // Finds the way.
+        while !member.net.small_put((peer, 64), &[1; 8], &counter) {
+            poll();
+        }
+        wait();
+        let before = rail.sends.left();
+        for count in [1, 2, 15, 16, 17, 40] {
+            // Nobody has waited for these.
+            for number in 0..32 {
+                put(number, true);
+                assert!(rail.under_way() > 0, "it reports");
+                while !counter.is_complete() {
+                    poll();
+                }
+            }
+            (0..count).for_each(|number| put(number, true));
+            assert!(u64::from(rail.under_way()) <= count / 4, "{count} puts");
+            assert!(!counter.is_complete());
+            wait();
+            assert_eq!(rail.sends.left(), before);
+        }
+        // Only those of groups are, and polls alone end a run, too.
+        (0..40).for_each(|number| put(number, false));
+        wait();
+        (0..35).for_each(|number| put(number, true));
+        let polls = (1..200).find(|_| {
+            poll();
+            counter.is_complete()
+        });
+        assert!((16..40).contains(&polls.expect("told of")));
+        // Nor does one that is about to sleep miss it.
+        (0..35).for_each(|number| put(number, true));
         member.net.arm().expect("armed");
-        assert_eq!(polls_until_complete(), 1, "who is about to sleep has to know");
-        put();
-        let left = member.net.take_ends(1, || counter.is_complete());
-        assert_eq!((left.expect("open").expect("ends"), counter.is_complete()), (0, true));
-        (0..9).for_each(|_| put());
-        assert_eq!((rail.under_way(), polls_until_complete()), (9, 1), "there are many");
+        poll();
+        assert!(counter.is_complete());
         member.services.borrow_mut().barrier().expect("all are done");
+        for number in 27..35_u64 {
+            let at = usize::try_from(number % 8 * 8).expect("few");
+            assert_eq!(member.memory.read(at, 8), number.to_ne_bytes());
+        }
+        member.services.borrow_mut().barrier().expect("all have looked");
     });
 }
 
@@ -244,7 +272,7 @@ fn a_fenced_put_goes_the_usual_way() {
         }
         let counter = Arc::new(OpCounter::lasting());
         assert!(!member.net.small_put((peer, 8), &[1; 8], &counter));
-        assert!(!member.net.known_put((peer, 8), &[1; 8], &counter));
+        assert!(!member.net.known_put((peer, 8), &[1; 8], (&counter, true)));
         member.services.borrow_mut().barrier().expect("all are done");
     });
 }
