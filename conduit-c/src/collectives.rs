@@ -218,7 +218,6 @@ impl Collectives {
         mut done: impl FnMut() -> Result<bool, Fail>,
     ) -> Result<(), Fail> {
         let inner = self.inner;
-        inner.await_ends();
         let mut waiter = Waiter::new();
         loop {
             let before = self.done.load(Ordering::Relaxed);
@@ -230,6 +229,7 @@ impl Collectives {
             if delivered > 0 || before != self.done.load(Ordering::Relaxed) {
                 waiter.progressed();
             } else {
+                inner.await_ends();
                 let open = || self.barriers_under_way() && inner.barrier_is_open();
                 waiter.idle(&inner, || inner.has_work() || open());
             }

@@ -392,14 +392,7 @@ mod tests {
         let network = vec![("GASNET_IBV_FABRIC".to_owned(), "soft".to_owned())];
         let settings = Settings { neighbourhood_max: 1, network, ..Settings::default() };
         ranks_with(&settings, 2, |client| {
-            let got = Arc::new(AtomicU32::new(0));
-            let counter = Arc::clone(&got);
-            let count = move |_: &crate::Token<'_, Seq>, _: &[i32]| {
-                counter.fetch_add(1, Ordering::Relaxed);
-            };
-            let mut entries = [Entry::short("count", 0, count).at(200)];
-            client.endpoint().register(&mut entries).expect("table");
-            client.context.meet::<Seq>("test").expect("meet");
+            let got = counts(client);
             assert!(!client.context.shm().receives());
             for round in 1..=3 {
                 let own = client.rank();
@@ -413,16 +406,22 @@ mod tests {
         });
     }
 
-    /// Two ranks send to each other in turns; who has nothing sleeps.
-    fn take_turns(client: &Client<Seq>, rounds: u32, sleep: impl Fn(&Client<Seq>)) {
+    /// Handler 200 counts; once all ranks have it.
+    fn counts(client: &Client<Seq>) -> Arc<AtomicU32> {
         let got = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&got);
         let count = move |_: &crate::Token<'_, Seq>, _: &[i32]| {
             counter.fetch_add(1, Ordering::Relaxed);
         };
-        let handler = HandlerIndex(200);
-        client.endpoint().register(&mut [Entry::short("count", 0, count).at(200)]).expect("table");
+        let mut entries = [Entry::short("count", 0, count).at(200)];
+        client.endpoint().register(&mut entries).expect("table");
         client.context.meet::<Seq>("test").expect("meet");
+        got
+    }
+
+    /// Two ranks send to each other in turns; who has nothing sleeps.
+    fn take_turns(client: &Client<Seq>, rounds: u32, sleep: impl Fn(&Client<Seq>)) {
+        let (got, handler) = (counts(client), HandlerIndex(200));
         let peer = Rank(1 - client.rank().0);
         for round in 1..=rounds {
             let send = || client.team().request_short(peer, handler, &[], Flags::NONE);

@@ -7,7 +7,6 @@
 //! network nobody else would post them.
 
 use std::cell::RefCell;
-use std::num::NonZeroU8;
 use std::ops::Range;
 
 use bootstrap::Rank;
@@ -130,18 +129,17 @@ impl<'a> Slots<'a> {
         self.give_back();
     }
 
-    /// Posts a write that goes inline, that a counter of this number counts, and that tells of so many
-    /// silent ones before it. `false`: it was not posted.
+    /// Posts a request that goes inline, by the number that it has with its signal. `false`: it was not
+    /// posted.
     #[inline(always)]
-    pub(super) fn post_write(
+    pub(super) fn post_inline(
         &self,
-        (op, counter, before): (PendingOp, NonZeroU8, u32),
+        number: impl FnOnce(Signal) -> u64,
         operation: Operation,
         bytes: &[u8],
     ) -> bool {
         let signal = self.signal();
-        let id = op.number_of_puts(signal, counter, before);
-        let posted = self.send_qp.post_inline(id, operation, bytes, self.signaled);
+        let posted = self.send_qp.post_inline(number(signal), operation, bytes, self.signaled);
         if posted {
             self.posted();
         } else {
@@ -228,15 +226,8 @@ impl NetContext {
         let op =
             PendingOp { kind, peer, connection, for_requests: false, buffer: None, has_end: false };
         trace::posts(&Data::Inline(&[]));
-        let signal = slots.signal();
-        let (id, operation) = (op.number(signal), Operation::Send { imm: Some(imm) });
-        let posted = slots.send_qp.qp.post_inline(id, operation, bytes, slots.signaled);
-        if posted {
-            slots.posted();
-        } else {
-            slots.not_used(signal);
-        }
-        posted
+        let operation = Operation::Send { imm: Some(imm) };
+        slots.post_inline(|signal| op.number(signal), operation, bytes)
     }
 
     // Not by a reference to all of the operation, which would have to be in memory for it.

@@ -200,7 +200,8 @@ impl<'a> OneSided<'a> {
         let Some((slots, operation, op)) = request else { return false };
         let before = silent.filter(|_| slots.signaled).map_or(0, |silent| silent.before(run));
         counter.begin_by(context.sharing, false);
-        let posted = slots.post_write((op, number, before), operation, source);
+        let id = |signal| op.number_of_puts(signal, number, before);
+        let posted = slots.post_inline(id, operation, source);
         match silent {
             _ if !posted => counter.end_by(context.sharing, false),
             Some(silent) if !slots.signaled => silent.posted(run),
@@ -331,8 +332,9 @@ impl NetContext {
             let peer = self.peers.get(run.peer)?;
             let (way, nothing) = ((peer, *peer.small.get()?), Small::Put(&[]));
             let (slots, operation, op) = OneSided(self).small_request(way, 0, nothing, false)?;
-            let last = (op, run.number, count.saturating_sub(1));
-            slots.post_write(last, operation, &[]).then(|| silent.ended())
+            let before = count.saturating_sub(1);
+            let id = |signal| op.number_of_puts(signal, run.number, before);
+            slots.post_inline(id, operation, &[]).then(|| silent.ended())
         };
         // Who waits or polls tries again.
         let _ = ended();
