@@ -146,6 +146,13 @@ impl CallState {
         self.closed.store(true, Ordering::SeqCst);
     }
 
+    /// Whether it is open and no handler runs, as far as one look tells: `false` may be wrong.
+    #[inline(always)]
+    pub(crate) fn is_calm(&self) -> bool {
+        let handler = self.in_handler.load(Ordering::Relaxed) != NO_HANDLER;
+        !(self.closed.load(Ordering::Relaxed) | handler)
+    }
+
     /// Whether this thread is inside a handler of the client.
     #[inline]
     pub(crate) fn in_handler<M: Mode>(&self) -> bool {

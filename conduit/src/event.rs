@@ -460,8 +460,8 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         len: usize,
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let call = ("put_value_nbi", rank, offset, flags);
-        let bytes = value_bytes(call.0, value, len)?;
+        let call = || ("put_value_nbi", rank, offset, flags);
+        let bytes = value_bytes("put_value_nbi", value, len)?;
         self.put_in(&self.implicit, call, &bytes[..len], LocalCompletion::Now)
     }
 
@@ -477,23 +477,24 @@ impl<'scope, 'env, M: Mode> Scope<'scope, 'env, M> {
         local: LocalCompletion,
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        self.put_in(&self.implicit, ("put_nbi", rank, offset, flags), source, local)
+        self.put_in(&self.implicit, || ("put_nbi", rank, offset, flags), source, local)
     }
 
     #[inline(always)]
     fn put_in(
         &self,
         group: &Group,
-        call: Call,
+        call: impl Fn() -> Call,
         source: &[u8],
         local: LocalCompletion,
     ) -> Result<Outcome, Error> {
-        let (context, (_, rank, offset, _)) = (&self.client.context, call);
+        let (context, (_, rank, offset, _)) = (&self.client.context, call());
         let row = group.get().filter(|_| context.is_running::<M>());
         if row.is_some_and(|(_, row)| context.known_put((rank, offset), (row, true), source)) {
             return Ok(Outcome::Sent);
         }
-        Ok(self.start_put(call, source, local, Some(group))?.outcome())
+        // Made here, so that the way above keeps less.
+        Ok(self.start_put(call(), source, local, Some(group))?.outcome())
     }
 
     fn get_in(
@@ -563,7 +564,7 @@ impl<'scope, M: Mode> AccessRegion<'scope, '_, M> {
         source: &'scope [u8],
         flags: Flags,
     ) -> Result<Outcome, Error> {
-        let call = ("put_nbi", rank, offset, flags);
+        let call = || ("put_nbi", rank, offset, flags);
         self.scope.put_in(&self.group, call, source, LocalCompletion::Defer)
     }
 

@@ -228,7 +228,9 @@ impl RankContext {
     /// Whether communication is open and this thread outside handlers.
     #[inline(always)]
     pub(crate) fn is_running<M: Mode>(&self) -> bool {
-        !self.is_closed() && !self.in_handler::<M>() && self.node_shm().exit_decision().is_none()
+        let calm = !M::THREADED && self.calls.is_calm();
+        (calm || !self.is_closed() && !self.in_handler::<M>())
+            && self.node_shm().exit_decision().is_none()
     }
 
     /// Fails when communication is over: this process is exiting, or the end of the job is decided.

@@ -83,13 +83,18 @@ impl RankContext {
             && shm.gathered(which).is_some()
     }
 
+    /// Whether a barrier is under way in this neighbourhood.
+    #[inline(always)]
+    pub(crate) fn has_barriers(&self) -> bool {
+        let under_way = |which| self.shm().progress_of(which).under_way();
+        under_way(Which::Client) | under_way(Which::Inner)
+    }
+
     /// Moves the barriers of this neighbourhood's leader on; how many it released.
     #[inline(always)]
     pub(crate) fn drive_barriers(&self) -> usize {
-        let shm = self.shm();
-        let under_way = |which| shm.progress_of(which).under_way();
-        let any = under_way(Which::Client) || under_way(Which::Inner);
-        if any && self.neighbours.leads() { self.drive_those_under_way() } else { 0 }
+        let leads = self.has_barriers() && self.neighbours.leads();
+        if leads { self.drive_those_under_way() } else { 0 }
     }
 
     #[inline(never)]

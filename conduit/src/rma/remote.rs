@@ -43,8 +43,7 @@ impl RankContext {
     ) -> bool {
         let counter = (&row.puts, grouped);
         (1..=MOST_SMALL).contains(&source.len())
-            && trace::is_off()
-            && self.settings.segment_mode.is_fast()
+            && trace::is_off() & self.settings.segment_mode.is_fast()
             && self.transport.net().is_some_and(|net| net.known_put(to, source, counter))
     }
 

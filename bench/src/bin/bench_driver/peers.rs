@@ -150,7 +150,7 @@ fn findings(samples: Samples, wire: Wire) -> Result<Findings> {
         Wire::Roce => (
             "one round in each of a series of boots, in it all",
             "rc_verbs",
-            "perftest (sends of 64 B for the rate)",
+            "perftest (sends of 64 B for the rate); all but libfabric, which finds its way by IPv4 addresses, over the GID of IPv6, UCX's only one here",
         ),
     };
     let notes = vec![format!(

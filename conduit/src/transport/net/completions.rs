@@ -37,12 +37,17 @@ impl NetContext {
     /// As [`NetContext::reap`], where most often nothing is under way.
     #[inline(always)]
     pub(super) fn reap_if_any(&self) -> Result<usize, Box<Error>> {
-        if self.silent.as_ref().is_some_and(SilentPuts::is_due) {
-            self.end_silent();
-        }
         match &self.rails[..] {
             [rail] if rail.is_quiet() => Ok(0),
             _ => self.reap_any(),
+        }
+    }
+
+    /// Counts a poll for a run of silent puts, and ends one that had many.
+    #[inline(always)]
+    pub(super) fn end_silent_if_due(&self) {
+        if self.silent.as_ref().is_some_and(SilentPuts::is_due) {
+            self.end_silent();
         }
     }
 

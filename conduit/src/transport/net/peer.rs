@@ -13,6 +13,7 @@ use super::credits::{Account, Permits};
 use super::flow::of_connection::Flow;
 use super::flow::ring::Rings;
 use super::lockfree::AppendTable;
+use super::pending_ops::PutNumber;
 use super::signal::Unsignaled;
 use super::xrc::Link;
 use crate::sys::tally::Sharing;
@@ -159,6 +160,7 @@ pub(super) struct SmallPath {
     pub(super) connection: u16,
     /// Bytes of a put at most.
     pub(super) most_put: u16,
+    pub(super) puts: PutNumber,
 }
 
 #[derive(Debug)]

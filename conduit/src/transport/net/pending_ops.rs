@@ -12,7 +12,6 @@ use super::memory::cache::Held;
 use super::memory::pool::{CopyOut, Inbox};
 use super::numbered_counters::NumberedCounters;
 use super::signal::Signal;
-use super::silent::SilentPuts;
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::tally::Sharing;
 use crate::transport::op_counter::OpCounter;
@@ -153,11 +152,62 @@ const RANK: u32 = 32;
 
 const _: () = assert!(
     OpKind::Puts as u64 <= KIND
-        && SilentPuts::MOST == 0xf
-        && SilentPuts::MOST_CONNECTION == 0xf
         && COUNTERS.count_ones() + COUNTER <= Signal::SHIFT
         && (COUNTERS + 1).is_power_of_two()
 );
+
+/// What the puts of few bytes by one connection have in common, and by whom their ends are counted: their
+/// number without its [`Signal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PutNumber(u64);
+
+impl PutNumber {
+    /// Puts before the last one that its number has room for.
+    pub(super) const MOST_BEFORE: u32 = 0xf;
+
+    /// By a connection with a peer, by its index; nobody counts them.
+    pub(super) fn new(peer: Rank, connection: u16) -> Self {
+        let connection = connection.into();
+        let (kind, for_requests, buffer, has_end) = (OpKind::Put, false, None, true);
+        let op = PendingOp { kind, peer, connection, for_requests, buffer, has_end };
+        Self(op.number(Signal::End { before: 0 }))
+    }
+
+    /// Counted by the counter of a number.
+    #[inline(always)]
+    pub(super) const fn counted_by(self, counter: NonZeroU8) -> Self {
+        Self(self.0 | (counter.get() as u64) << COUNTER)
+    }
+
+    /// Of a put that tells of so many silent ones before it.
+    #[inline(always)]
+    pub(super) const fn number(self, signal: Signal, before: u32) -> u64 {
+        let kind = if before == 0 { 0 } else { OpKind::Put as u64 ^ OpKind::Puts as u64 };
+        (self.0 | signal.bits() | (before as u64) << BEFORE) ^ kind
+    }
+
+    /// Whether there is room in a number for puts before it.
+    #[inline(always)]
+    pub(super) const fn has_room(self) -> bool {
+        self.0 >> BEFORE & Self::MOST_BEFORE as u64 == 0
+    }
+
+    pub(super) const fn peer(self) -> Rank {
+        Rank((self.0 >> RANK) as u32)
+    }
+
+    /// As a word, which is not 0.
+    #[inline(always)]
+    pub(super) const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// What [`PutNumber::word`] made; `None` for 0.
+    #[inline(always)]
+    pub(super) const fn of_word(word: u64) -> Option<Self> {
+        if word == 0 { None } else { Some(Self(word)) }
+    }
+}
 
 impl PendingOp {
     /// All but the buffer, the end and the signal, as a number.
@@ -185,21 +235,6 @@ impl PendingOp {
         local: bool,
     ) -> u64 {
         self.number(signal) | (local as u64) << LOCAL | (counter.get() as u64) << COUNTER
-    }
-
-    /// As [`PendingOp::number_counted`], of a put that tells of so many silent ones before it.
-    #[inline(always)]
-    pub(super) const fn number_of_puts(
-        self,
-        signal: Signal,
-        counter: NonZeroU8,
-        before: u32,
-    ) -> u64 {
-        if before == 0 {
-            return self.number_counted(signal, counter, false);
-        }
-        let last = Self { kind: OpKind::Puts, ..self };
-        last.number_counted(signal, counter, false) | (before as u64) << BEFORE
     }
 
     /// How many parts of what it counts for end with the operation of this number.

@@ -6,10 +6,7 @@
 //! waits for ends or polls for long. That write is one more request, so as many puts follow that
 //! report for themselves.
 
-use std::num::NonZeroU8;
-
-use bootstrap::Rank;
-
+use super::pending_ops::PutNumber;
 use crate::sys::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Puts that nobody waited for before the first silent one.
@@ -17,33 +14,11 @@ const STREAK: u32 = 32;
 /// Polls from the last put of a run to its end.
 const POLLS: u32 = 16;
 
-/// What the puts of a run have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) peer: Rank,
-    /// Its place among the connections with the peer.
-    pub(super) connection: u16,
-    /// That of their counter.
-    pub(super) number: NonZeroU8,
-}
-
-impl Run {
-    const fn packed(self) -> u64 {
-        (self.peer.0 as u64) << 32 | (self.connection as u64) << 8 | self.number.get() as u64
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "parts of the word")]
-    fn unpacked(word: u64) -> Option<Self> {
-        let (peer, connection) = (Rank((word >> 32) as u32), (word >> 8) as u16);
-        NonZeroU8::new(word as u8).map(|number| Self { peer, connection, number })
-    }
-}
-
 /// The run of a rank with one thread, one at a time.
 #[derive(Debug, Default)]
 pub(super) struct SilentPuts {
     streak: AtomicU32,
-    /// 0, or a [`Run`].
+    /// 0, or what the puts of the run have in common ([`PutNumber::word`]).
     of: AtomicU64,
     count: AtomicU32,
     polls: AtomicU32,
@@ -51,13 +26,11 @@ pub(super) struct SilentPuts {
 
 impl SilentPuts {
     /// Puts of a run that its last one tells of, at most.
-    pub(super) const MOST: u32 = 15;
-    /// Most that [`Run::connection`] may be.
-    pub(super) const MOST_CONNECTION: u16 = 15;
+    pub(super) const MOST: u32 = PutNumber::MOST_BEFORE;
 
     /// Counts a put; whether it may be silent.
     #[inline(always)]
-    pub(super) fn may_be(&self, run: Run) -> bool {
+    pub(super) fn may_be(&self, run: PutNumber) -> bool {
         let streak = self.streak.load(Ordering::Relaxed);
         if streak < STREAK {
             self.streak.store(streak + 1, Ordering::Relaxed);
@@ -65,22 +38,22 @@ impl SilentPuts {
         }
         let count = self.count.load(Ordering::Relaxed);
         let fits =
-            count == 0 || count < Self::MOST && self.of.load(Ordering::Relaxed) == run.packed();
-        fits && run.connection <= Self::MOST_CONNECTION
+            count == 0 || count < Self::MOST && self.of.load(Ordering::Relaxed) == run.word();
+        fits && run.has_room()
     }
 
     /// A silent put was posted.
     #[inline(always)]
-    pub(super) fn posted(&self, run: Run) {
-        self.of.store(run.packed(), Ordering::Relaxed);
+    pub(super) fn posted(&self, run: PutNumber) {
+        self.of.store(run.word(), Ordering::Relaxed);
         self.count.store(self.count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.polls.store(0, Ordering::Relaxed);
     }
 
     /// Silent puts that a signalled one tells of.
     #[inline(always)]
-    pub(super) fn before(&self, run: Run) -> u32 {
-        let same = self.of.load(Ordering::Relaxed) == run.packed();
+    pub(super) fn before(&self, run: PutNumber) -> u32 {
+        let same = self.of.load(Ordering::Relaxed) == run.word();
         if same { self.count.load(Ordering::Relaxed) } else { 0 }
     }
 
@@ -92,8 +65,8 @@ impl SilentPuts {
     }
 
     /// The run, and how many puts it has.
-    pub(super) fn run(&self) -> Option<(Run, u32)> {
-        Run::unpacked(self.of.load(Ordering::Relaxed))
+    pub(super) fn run(&self) -> Option<(PutNumber, u32)> {
+        PutNumber::of_word(self.of.load(Ordering::Relaxed))
             .map(|run| (run, self.count.load(Ordering::Relaxed)))
     }
 
@@ -118,12 +91,20 @@ impl SilentPuts {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU8;
+
+    use bootstrap::Rank;
     use proptest::prelude::*;
 
     use super::*;
 
-    fn run(peer: u32, number: u8) -> Run {
-        Run { peer: Rank(peer), connection: 3, number: NonZeroU8::new(number).expect("a number") }
+    fn run(peer: u32, number: u8) -> PutNumber {
+        run_by(3, peer, number)
+    }
+
+    fn run_by(connection: u16, peer: u32, number: u8) -> PutNumber {
+        let number = NonZeroU8::new(number).expect("a number");
+        PutNumber::new(Rank(peer), connection).counted_by(number)
     }
 
     fn after_a_streak() -> SilentPuts {
@@ -148,12 +129,12 @@ mod tests {
     fn a_run_has_one_queue_pair_and_one_counter() {
         let silent = after_a_streak();
         silent.posted(run(1, 1));
-        for other in [run(2, 1), run(1, 2), Run { connection: 4, ..run(1, 1) }] {
+        for other in [run(2, 1), run(1, 2), run_by(4, 1, 1)] {
             assert!(!silent.may_be(other));
             assert_eq!(silent.before(other), 0);
         }
         silent.ended();
-        let beyond = Run { connection: SilentPuts::MOST_CONNECTION + 1, ..run(1, 1) };
+        let beyond = run_by(16, 1, 1);
         assert!(!silent.may_be(beyond), "its number has no room for it");
     }
 
@@ -180,7 +161,9 @@ mod tests {
             let (mut put, mut told) = ([0_u32; 3], [0_u32; 3]);
             let end = |silent: &SilentPuts, told: &mut [u32; 3]| {
                 if let Some((run, count)) = silent.run() {
-                    told[usize::from(run.number.get())] += count;
+                    let is_of = |number| (0..4).any(|peer| run_by(3, peer, number) == run);
+                    let number = [1, 2].into_iter().find(|number| is_of(*number));
+                    told[usize::from(number.expect("one of them"))] += count;
                     silent.ended();
                 }
             };

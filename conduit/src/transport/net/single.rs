@@ -4,7 +4,7 @@
 //! streams: the thread would have to be woken first, and then wake the rank.
 
 use std::ffi::CStr;
-use std::hint::cold_path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::settings::Env;
@@ -37,20 +37,21 @@ pub(super) fn tell_drivers(settings: &NetSettings, env: &Env) {
 }
 
 impl Threads {
-    /// Where there is no service thread, some polls do its work.
-    #[inline]
-    pub(super) fn serve_seldom(&self) -> Result<(), Error> {
-        let Some(service) = &self.inline else { return Ok(()) };
+    /// Where there is no service thread, some polls do its work: counts one, and tells whether it is such a one,
+    /// which calls [`Threads::serve`].
+    #[inline(always)]
+    pub(super) fn is_turn_to_serve(&self) -> bool {
+        let Some(service) = &self.inline else { return false };
         let turn = Sharing::OneThread.add(&service.turns, 1);
-        if turn.is_multiple_of(HARDLY) {
-            cold_path();
-            return service.serve();
-        }
-        if turn.is_multiple_of(SELDOM) || self.links.context.connect_queue.is_waiting() {
-            cold_path();
-            service.connect()?;
-        }
-        Ok(())
+        turn.is_multiple_of(SELDOM) || self.links.context.connect_queue.is_waiting()
+    }
+
+    /// What the service thread does, in a poll.
+    #[cold]
+    pub(super) fn serve(&self) -> Result<(), Error> {
+        let Some(service) = &self.inline else { return Ok(()) };
+        let turn = service.turns.load(Ordering::Relaxed).wrapping_sub(1);
+        if turn.is_multiple_of(HARDLY) { service.serve() } else { service.connect() }
     }
 }
 

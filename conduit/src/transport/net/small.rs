@@ -13,11 +13,11 @@ use super::context::NetContext;
 use super::error::Error;
 use super::memory::pool::Inbox;
 use super::peer::{Peer, SmallPath};
-use super::pending_ops::{Lone, OpKind, PendingOp};
+use super::pending_ops::{Lone, OpKind, PendingOp, PutNumber};
 use super::post::{Sent, Slots};
 use super::rma::{OneSided, RESERVE};
 use super::signal::Signal;
-use super::silent::{Run, SilentPuts};
+use super::silent::SilentPuts;
 use super::transport::NetTransport;
 use crate::mode::Mode;
 use crate::trace::{self, Counter};
@@ -159,14 +159,13 @@ impl<'a> OneSided<'a> {
         what: Small<'_>,
         look: bool,
     ) -> Result<SmallSent, Box<Error>> {
-        let (peer, path) = match self.known_path((rank, place), what) {
-            Some(known) => known,
-            None => match self.small_path((rank, place), what)? {
-                Ok(found) => found,
-                Err(otherwise) => return Ok(otherwise),
-            },
-        };
-        self.small_by((peer, path), place, what, look)
+        if let Some(way) = self.known_path((rank, place), what) {
+            return self.small_by(way, place, what, look);
+        }
+        match self.small_path((rank, place), what)? {
+            Ok((peer, path)) => self.small_by((peer, &path), place, what, look),
+            Err(otherwise) => Ok(otherwise),
+        }
     }
 
     /// The way of an operation, where an earlier one has found it.
@@ -175,9 +174,9 @@ impl<'a> OneSided<'a> {
         self,
         (rank, place): (Rank, u64),
         what: Small<'_>,
-    ) -> Option<(&'a Peer, SmallPath)> {
+    ) -> Option<(&'a Peer, &'a SmallPath)> {
         let peer = self.0.peers.get(rank)?;
-        let path = *peer.small.get()?;
+        let path = peer.small.get()?;
         path.takes(place, &what).then_some((peer, path))
     }
 
@@ -186,22 +185,22 @@ impl<'a> OneSided<'a> {
     #[inline(always)]
     fn put_by(
         self,
-        (peer, path): (&'a Peer, SmallPath),
+        (peer, path): (&'a Peer, &SmallPath),
         place: u64,
         source: &[u8],
         (counter, grouped): (&Arc<OpCounter>, bool),
     ) -> bool {
         let context = self.0;
         let Some(number) = context.pending.number_of(counter) else { return false };
-        let run = Run { peer: peer.rank, connection: path.connection, number };
+        let run = path.puts.counted_by(number);
         let silent = context.silent.as_ref().filter(|_| grouped);
         let may_be = silent.is_some_and(|silent| silent.may_be(run));
-        let request = self.small_request((peer, path), place, Small::Put(source), may_be);
-        let Some((slots, operation, op)) = request else { return false };
+        let Some(slots) = self.small_slots((peer, path), may_be) else { return false };
         let before = silent.filter(|_| slots.signaled).map_or(0, |silent| silent.before(run));
         counter.begin_by(context.sharing, false);
-        let id = |signal| op.number_of_puts(signal, number, before);
-        let posted = slots.post_inline(id, operation, source);
+        let (remote, rkey) = (path.base.wrapping_add(place), path.rkey);
+        let id = |signal| run.number(signal, before);
+        let posted = slots.post_inline(id, Operation::Write { remote, rkey }, source);
         match silent {
             _ if !posted => counter.end_by(context.sharing, false),
             Some(silent) if !slots.signaled => silent.posted(run),
@@ -238,6 +237,7 @@ impl<'a> OneSided<'a> {
             rkey,
             connection: index,
             most_put: u16::try_from(most_put).unwrap_or(u16::MAX),
+            puts: PutNumber::new(rank, index),
         };
         if let Some(attached) = context.segments.attached(rank).filter(|found| found.holds(place)) {
             let _first = peer.small.set(SmallPath { end: attached.len, ..path });
@@ -248,45 +248,35 @@ impl<'a> OneSided<'a> {
         Ok(Ok((peer, path)))
     }
 
-    /// An operation as a request, with its slots, `silent` if it may be; `None`: not now.
+    /// Slots of an operation, `silent` if it may be; `None`: not now.
     #[inline(always)]
-    fn small_request(
-        self,
-        (peer, path): (&'a Peer, SmallPath),
-        place: u64,
-        what: Small<'_>,
-        silent: bool,
-    ) -> Option<(Slots<'a>, Operation, PendingOp)> {
-        let connection = usize::from(path.connection);
-        let send_qp = &peer.connections.get(connection)?.main;
+    fn small_slots(self, (peer, path): (&'a Peer, &SmallPath), silent: bool) -> Option<Slots<'a>> {
+        let send_qp = &peer.connections.get(usize::from(path.connection))?.main;
         let rail = self.0.rails.first()?;
-        let slots = if silent {
-            Slots::take_for_message(rail, send_qp, RESERVE)?
+        if silent {
+            Slots::take_for_message(rail, send_qp, RESERVE)
         } else {
-            Slots::take(rail, send_qp, RESERVE)?
-        };
-        let (kind, operation) = what.request(path.base.wrapping_add(place), path.rkey);
-        let (peer, for_requests, buffer, has_end) = (peer.rank, false, None, true);
-        Some((
-            slots,
-            operation,
-            PendingOp { kind, peer, connection, for_requests, buffer, has_end },
-        ))
+            Slots::take(rail, send_qp, RESERVE)
+        }
     }
 
     #[inline(always)]
     fn small_by(
         self,
-        way: (&'a Peer, SmallPath),
+        (peer, path): (&'a Peer, &SmallPath),
         place: u64,
         what: Small<'_>,
         look: bool,
     ) -> Result<SmallSent, Box<Error>> {
         let (context, lone) = (self.0, &self.0.lone);
         let Some(words) = lone.words.get() else { return Ok(SmallSent::Unsuited) };
-        let Some((slots, operation, op)) = self.small_request(way, place, what, false) else {
+        let Some(slots) = self.small_slots((peer, path), false) else {
             return Ok(SmallSent::Full);
         };
+        let (kind, operation) = what.request(path.base.wrapping_add(place), path.rkey);
+        let (connection, for_requests, buffer, has_end) =
+            (path.connection.into(), false, None, true);
+        let op = PendingOp { kind, peer: peer.rank, connection, for_requests, buffer, has_end };
         lone.begin();
         let sent = match what {
             Small::Put(source) => {
@@ -329,12 +319,12 @@ impl NetContext {
         let ended = || {
             let silent = self.silent.as_ref()?;
             let (run, count) = silent.run()?;
-            let peer = self.peers.get(run.peer)?;
-            let (way, nothing) = ((peer, *peer.small.get()?), Small::Put(&[]));
-            let (slots, operation, op) = OneSided(self).small_request(way, 0, nothing, false)?;
-            let before = count.saturating_sub(1);
-            let id = |signal| op.number_of_puts(signal, run.number, before);
-            slots.post_inline(id, operation, &[]).then(|| silent.ended())
+            let peer = self.peers.get(run.peer())?;
+            let path = peer.small.get()?;
+            let slots = OneSided(self).small_slots((peer, path), false)?;
+            let nothing = Operation::Write { remote: path.base, rkey: path.rkey };
+            let id = |signal| run.number(signal, count.saturating_sub(1));
+            slots.post_inline(id, nothing, &[]).then(|| silent.ended())
         };
         // Who waits or polls tries again.
         let _ = ended();
@@ -366,9 +356,15 @@ impl NetTransport {
         let Some(inside) = self.inside() else { return false };
         let (one_sided, what) = (OneSided(inside.context), Small::Put(source));
         let known = one_sided.known_path(to, what);
-        let found = known.or_else(|| one_sided.small_path(to, what).ok()?.ok());
-        // What is wrong is said when it is tried again.
-        let posted = found.is_some_and(|way| one_sided.put_by(way, to.1, source, (counter, false)));
+        let put = |way: (&Peer, &SmallPath)| one_sided.put_by(way, to.1, source, (counter, false));
+        let posted = match known {
+            Some(way) => put(way),
+            // What is wrong is said when it is tried again.
+            None => match one_sided.small_path(to, what) {
+                Ok(Ok((peer, path))) => put((peer, &path)),
+                _ => false,
+            },
+        };
         if posted {
             trace::posts(&Data::Inline(&[source]));
             trace::count(Counter::PutInline, source.len());

@@ -311,7 +311,7 @@ impl NetTransport {
     /// As [`NetTransport::enter`], until what it returns is dropped.
     #[inline(always)]
     pub(super) fn inside(&self) -> Option<Inside<'_>> {
-        if INSIDE.get() || self.closed.load(Ordering::Relaxed) {
+        if INSIDE.get() | self.closed.load(Ordering::Relaxed) {
             return None;
         }
         INSIDE.replace(true);
@@ -474,13 +474,14 @@ impl NetTransport {
         sink: &S,
         what: Poll,
     ) -> Option<Result<usize, Box<Error>>> {
-        self.enter(|context| {
-            if what != Poll::All {
-                return Receiver(context).poll_some(sink, what, M::THREADED);
-            }
-            self.threads.serve_seldom()?;
-            Receiver(context).poll_all(sink, M::THREADED)
-        })
+        let inside = self.inside()?;
+        if what == Poll::All
+            && self.threads.is_turn_to_serve()
+            && let Err(error) = self.threads.serve()
+        {
+            return Some(Err(error.into()));
+        }
+        Some(Receiver(inside.context).poll(sink, what, M::THREADED))
     }
 
     /// As [`NetTransport::poll`] for arrived messages alone, in a wait between two polls, where

@@ -14,6 +14,17 @@ use crate::transport::message::Sink;
 use crate::transport::net::error::Error;
 use crate::transport::net::rail::Rail;
 
+/// What the first look of a poll has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    /// No message, and there is nothing else to do.
+    Nothing,
+    NoMessage,
+    One,
+    /// Nobody has looked yet.
+    NoLook,
+}
+
 /// Messages of a batch.
 const MESSAGES: usize = 16;
 /// Polls in a row that find a message each before one asks for a batch. An answer may be there each time somebody
@@ -37,21 +48,77 @@ fn asks_for_batch(rail: &Rail) -> bool {
     rail.row.load(Ordering::Relaxed) >= ROW
 }
 
+/// Whether a poll of a rail is one look, by the only thread that polls it.
+#[inline(always)]
+fn is_for_one(rail: &Rail, locked: bool) -> bool {
+    let by_others = rail.is_taken.load(Ordering::Relaxed) | rail.receiving.is_shared();
+    !(locked | by_others | asks_for_batch(rail))
+}
+
 impl Receiver<'_> {
-    /// One poll for all that may come. `locked`: take turns with other threads.
+    /// One poll. `locked`: take turns with other threads.
     #[inline(always)]
-    pub(crate) fn poll_all<S: Sink + ?Sized>(
+    pub(crate) fn poll<S: Sink + ?Sized>(
+        self,
+        sink: &S,
+        what: Poll,
+        locked: bool,
+    ) -> Result<usize, Box<Error>> {
+        if what != Poll::All {
+            return self.poll_some(sink, what, locked);
+        }
+        let mut one = Completion::EMPTY;
+        match self.first_look(locked, &mut one) {
+            // Most polls.
+            First::Nothing => Ok(0),
+            first => self.poll_all(sink, locked, (first, &one)),
+        }
+    }
+
+    /// How a poll for all begins where one thread polls one rail: a look, and whether there is anything else
+    /// to do. Nothing is done twice if [`Receiver::poll_all`] follows. `locked`: take turns with other threads.
+    #[inline(always)]
+    fn first_look(self, locked: bool, one: &mut Completion) -> First {
+        let [rail] = &self.0.rails[..] else { return First::NoLook };
+        // Looked at together: most often none of it is so.
+        let unusual = self.0.failure.is_set() | !self.0.receive.deferred.is_empty();
+        if unusual | !is_for_one(rail, locked) {
+            return First::NoLook;
+        }
+        match rail.recv_cq.look(one) {
+            Look::Nothing => {}
+            Look::One => return First::One,
+            // The poll says why.
+            Look::Failed => return First::NoLook,
+        }
+        rail.row.store(0, Ordering::Relaxed);
+        self.0.end_silent_if_due();
+        if rail.waiting.is_empty() & !self.0.has_pending_acks() && rail.is_quiet() {
+            First::Nothing
+        } else {
+            First::NoMessage
+        }
+    }
+
+    /// The rest of a poll for all that may come, after its first look, which may have found `one`. `locked`: as there.
+    #[inline(never)]
+    fn poll_all<S: Sink + ?Sized>(
         self,
         sink: &S,
         locked: bool,
+        (first, one): (First, &Completion),
     ) -> Result<usize, Box<Error>> {
-        self.0.failure.check()?;
-        let mut count = 0;
-        if !self.0.receive.deferred.is_empty() {
-            cold_path();
-            count += self.deliver_deferred(sink)?;
-        }
-        count += self.receive(sink, Poll::All, locked)?;
+        let mut count = match (first, &self.0.rails[..]) {
+            (First::One, _) => self.receive_one(one, sink)?,
+            (First::NoMessage, [rail]) => self.0.post_waiting(rail).map(|()| 0)?,
+            _ => {
+                self.0.failure.check()?;
+                self.0.end_silent_if_due();
+                let has_deferred = !self.0.receive.deferred.is_empty();
+                let deferred = if has_deferred { self.deliver_deferred(sink)? } else { 0 };
+                deferred + self.receive(sink, Poll::All, locked)?
+            }
+        };
         if count == 0 || self.is_short() {
             count += self.0.reap_if_any()?;
         }
@@ -64,7 +131,7 @@ impl Receiver<'_> {
 
     /// One poll for less. `locked`: take turns with other threads.
     #[inline(never)]
-    pub(crate) fn poll_some<S: Sink + ?Sized>(
+    fn poll_some<S: Sink + ?Sized>(
         self,
         sink: &S,
         what: Poll,
@@ -103,10 +170,7 @@ impl Receiver<'_> {
     ) -> Result<usize, Box<Error>> {
         if let [rail] = &self.0.rails[..]
             && what == Poll::All
-            && !locked
-            && !asks_for_batch(rail)
-            && !rail.is_taken.load(Ordering::Relaxed)
-            && !rail.receiving.is_shared()
+            && is_for_one(rail, locked)
         {
             let mut one = Completion::EMPTY;
             match rail.recv_cq.look(&mut one) {
