@@ -37,7 +37,7 @@ impl RankContext {
 
     #[inline]
     fn net_has_work(&self) -> bool {
-        self.transport.net_has_work() || self.networked() && self.exit_inbox.any()
+        self.transport.net().is_some_and(|net| net.has_work() | self.exit_inbox.any())
     }
 
     /// Delivers some messages; returns how many.
@@ -183,7 +183,8 @@ impl RankContext {
         let alone = self.shm().span.locals == 1;
         let receiver = NetReceiver::<M>::new(self);
         for _ in 0..RECV_POLLS {
-            if done() || !alone && self.shm().memory.arrived() || self.any_written() {
+            let written = self.has_barriers() && self.any_written();
+            if done() || !alone && self.shm().memory.arrived() || written {
                 break;
             }
             match net.poll_recv::<M, _>(&receiver) {

@@ -166,7 +166,7 @@ impl RankContext {
         if rank.0 >= self.rank_info.size {
             return Err(Error::RankOutOfRange { call, rank, size: self.rank_info.size });
         }
-        Ok(self.local_of(rank).unwrap_or_else(|| neighbours::remote(rank)))
+        Ok(self.neighbours.local_outside(rank).unwrap_or_else(|| neighbours::remote(rank)))
     }
 
     #[inline]

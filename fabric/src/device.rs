@@ -330,11 +330,17 @@ pub trait QueuePair: Send + Sync + Debug {
         sends.iter().take_while(|send| self.post_send(send).is_ok()).count()
     }
 
-    /// As [`QueuePair::post_send`], of a message or a write that goes inline over a reliable
-    /// connection. Whether it was posted; where not, nothing was done, and [`QueuePair::post_send`]
-    /// says why.
-    fn post_inline(&self, id: u64, operation: Operation, bytes: &[u8], signaled: bool) -> bool {
-        let data = Data::Inline(&[bytes]);
+    /// As [`QueuePair::post_send`], of a message with a number that goes inline. Whether it was posted;
+    /// where not, nothing was done, and [`QueuePair::post_send`] says why.
+    fn post_message(&self, id: u64, imm: u32, bytes: &[u8], signaled: bool) -> bool {
+        let (operation, data) = (Operation::Send { imm: Some(imm) }, Data::Inline(&[bytes]));
+        self.post_send(&SendWr { id, operation, data, signaled, to: None }).is_ok()
+    }
+
+    /// As [`QueuePair::post_message`], of a write to an address with its key.
+    fn post_write(&self, id: u64, to: (u64, u32), bytes: &[u8], signaled: bool) -> bool {
+        let (operation, data) =
+            (Operation::Write { remote: to.0, rkey: to.1 }, Data::Inline(&[bytes]));
         self.post_send(&SendWr { id, operation, data, signaled, to: None }).is_ok()
     }
 

@@ -179,7 +179,7 @@ fn a_stack_gives_each_index_to_one() {
 #[test]
 fn a_table_has_what_was_pushed() {
     check(|| {
-        let table = Arc::new(AppendTable::new());
+        let table: Arc<AppendTable<_>> = Arc::new(AppendTable::new());
         let push = |value: u32| {
             let table = Arc::clone(&table);
             thread::spawn(move || (table.push(value), value))

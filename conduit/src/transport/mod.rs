@@ -310,12 +310,6 @@ impl Transport {
             None => Ok(false),
         }
     }
-
-    /// Whether a poll would certainly find something in the network. A hint.
-    #[inline]
-    pub(crate) fn net_has_work(&self) -> bool {
-        self.shm.networked && self.net().is_some_and(NetTransport::has_work)
-    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -115,6 +115,12 @@ impl Neighbours {
         if offset < self.span.locals as usize {
             return Some(offset);
         }
+        self.local_outside(rank)
+    }
+
+    /// As [`Neighbours::local_of`], of a rank that is not in the span.
+    #[inline]
+    pub(crate) fn local_outside(&self, rank: Rank) -> Option<usize> {
         if self.span.first != NOWHERE {
             return None;
         }

@@ -211,8 +211,7 @@ pub(super) fn inline(side: &mut Side<'_>) -> Done {
             match imm {
                 None => end.post(2, SEND, Data::Inline(&[head, tail]))?,
                 Some(imm) => {
-                    let message = Operation::Send { imm: Some(imm) };
-                    let posted = end.qp.post_inline(2, message, &bytes, true);
+                    let posted = end.qp.post_message(2, imm, &bytes, true);
                     ensure!(posted, "{size} bytes at once: no");
                 }
             }
@@ -235,7 +234,8 @@ pub(super) fn inline(side: &mut Side<'_>) -> Done {
             "{} bytes of at most {most} inline: {refused:?}",
             most + 1
         );
-        let at_once = end.qp.post_inline(3, SEND, &long, true);
+        let at_once = end.qp.post_message(3, 0, &long, true)
+            || end.qp.post_write(3, (target.addr(0), target.rkey()), &long, true);
         ensure!(!at_once, "{} bytes at once", most + 1);
         side.sync()?;
     }

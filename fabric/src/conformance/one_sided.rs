@@ -40,8 +40,8 @@ pub(super) fn write(side: &mut Side<'_>) -> Done {
         side.sync()?;
         let bytes = [6, 7].map(|seed| pattern(seed, most));
         end.succeeds(Operation::Write { remote, rkey }, Data::Inline(&[&bytes[0]]))?;
-        let second = Operation::Write { remote: remote + (1 << 19), rkey };
-        ensure!(end.qp.post_inline(8, second, &bytes[1], true), "{most} bytes at once: no");
+        let second = (remote + (1 << 19), rkey);
+        ensure!(end.qp.post_write(8, second, &bytes[1], true), "{most} bytes at once: no");
         let sent = one(&end.sent)?;
         ensure!(sent.status == Status::Success && sent.id == 8, "at once: {sent:?}");
         let theirs = usize::try_from(side.swap(&[most as u64])?.first().copied().unwrap_or(0))?;

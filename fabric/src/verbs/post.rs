@@ -168,32 +168,61 @@ fn post_list(qp: &VerbsQp, list: &[SendWr<'_>]) -> usize {
     posted
 }
 
-/// As [`post_send`], of a message with a number or of a write, which go inline over a reliable
-/// connection. Whether it was posted.
+/// As [`post_send`], of a message with a number, which goes inline. Whether it was posted.
 #[inline(always)]
-pub(super) fn post_inline(
+pub(super) fn post_message(qp: &VerbsQp, id: u64, imm: u32, bytes: &[u8], signaled: bool) -> bool {
+    if !is_straight(qp, bytes) {
+        return post_otherwise(qp, id, Operation::Send { imm: Some(imm) }, bytes, signaled);
+    }
+    let atomic = ffi::WrAtomic::ZERO;
+    let what = (ffi::WR_SEND_WITH_IMM, imm, ffi::WrTarget { atomic });
+    post_inline(qp, id, what, bytes, signaled)
+}
+
+/// As [`post_message`], of a write to an address with its key.
+#[inline(always)]
+pub(super) fn post_write(
+    qp: &VerbsQp,
+    id: u64,
+    (remote, rkey): (u64, u32),
+    bytes: &[u8],
+    signaled: bool,
+) -> bool {
+    if !is_straight(qp, bytes) {
+        return post_otherwise(qp, id, Operation::Write { remote, rkey }, bytes, signaled);
+    }
+    let rdma = ffi::WrRdma { remote_addr: remote, rkey };
+    post_inline(qp, id, (ffi::WR_RDMA_WRITE, 0, ffi::WrTarget { rdma }), bytes, signaled)
+}
+
+/// Whether bytes go inline over a reliable connection that is open.
+#[inline(always)]
+fn is_straight(qp: &VerbsQp, bytes: &[u8]) -> bool {
+    qp.is_in(QpState::Rts) && qp.qp_type == QpType::Rc && bytes.len() <= qp.inline as usize
+}
+
+/// The general way, which says what is wrong.
+#[cold]
+#[inline(never)]
+fn post_otherwise(
     qp: &VerbsQp,
     id: u64,
     operation: Operation,
     bytes: &[u8],
     signaled: bool,
 ) -> bool {
-    let straight =
-        qp.is_in(QpState::Rts) && qp.qp_type == QpType::Rc && bytes.len() <= qp.inline as usize;
-    let (opcode, imm, target) = match operation {
-        Operation::Send { imm: Some(imm) } if straight => {
-            (ffi::WR_SEND_WITH_IMM, imm, ffi::WrTarget { atomic: ffi::WrAtomic::ZERO })
-        }
-        Operation::Write { remote, rkey } if straight => {
-            let rdma = ffi::WrRdma { remote_addr: remote, rkey };
-            (ffi::WR_RDMA_WRITE, 0, ffi::WrTarget { rdma })
-        }
-        operation => {
-            let data = Data::Inline(&[bytes]);
-            return post_send(qp, &SendWr { id, operation, data, signaled, to: None }, None)
-                .is_ok();
-        }
-    };
+    let data = Data::Inline(&[bytes]);
+    post_send(qp, &SendWr { id, operation, data, signaled, to: None }, None).is_ok()
+}
+
+#[inline(always)]
+fn post_inline(
+    qp: &VerbsQp,
+    id: u64,
+    (opcode, imm, target): (c_int, u32, ffi::WrTarget),
+    bytes: &[u8],
+    signaled: bool,
+) -> bool {
     let mut part = inline_sge(bytes);
     let mut wr = ffi::SendWr {
         wr_id: id,

@@ -8,8 +8,8 @@ use settings::deadlines::verbs::FAILED_POLL;
 
 use crate::types::connection::AtomicQpState;
 use crate::{
-    Access, CompletionQueue, Error, Operation, PostError, QpSpec, QpState, QpType, QueuePair,
-    RcPeer, RecvWr, Retry, SendWr, SharedReceiveQueue,
+    Access, CompletionQueue, Error, PostError, QpSpec, QpState, QpType, QueuePair, RcPeer, RecvWr,
+    Retry, SendWr, SharedReceiveQueue,
 };
 
 use super::address_handle::path;
@@ -347,8 +347,12 @@ impl QueuePair for VerbsQp {
         post::post_sends(self, sends)
     }
 
-    fn post_inline(&self, id: u64, operation: Operation, bytes: &[u8], signaled: bool) -> bool {
-        post::post_inline(self, id, operation, bytes, signaled)
+    fn post_message(&self, id: u64, imm: u32, bytes: &[u8], signaled: bool) -> bool {
+        post::post_message(self, id, imm, bytes, signaled)
+    }
+
+    fn post_write(&self, id: u64, to: (u64, u32), bytes: &[u8], signaled: bool) -> bool {
+        post::post_write(self, id, to, bytes, signaled)
     }
 
     fn post_send_to(&self, send: &SendWr<'_>, queue: u32) -> Result<(), PostError> {

@@ -146,9 +146,10 @@ impl VerbsCq {
         completion
     }
 
-    /// What a look has found: apart, so that one which finds nothing keeps no registers.
+    /// A look has found a request that failed: apart, so that other looks keep no registers.
+    #[cold]
     #[inline(never)]
-    fn found(&self, seen: &ffi::Wc, into: &mut Completion) -> Look {
+    fn found_failed(&self, seen: &ffi::Wc, into: &mut Completion) -> Look {
         *into = self.seen(seen);
         Look::One
     }
@@ -203,7 +204,11 @@ impl CompletionQueue for VerbsCq {
         // SAFETY: a living queue and room for one completion.
         match unsafe { (self.poll_cq)(self.cq.as_ptr(), 1, &raw mut seen) } {
             0 => Look::Nothing,
-            1 => self.found(&seen, into),
+            1 if seen.status == 0 => {
+                *into = convert::completion(&seen);
+                Look::One
+            }
+            1 => self.found_failed(&seen, into),
             _ => Look::Failed,
         }
     }

@@ -7,14 +7,13 @@ use std::sync::OnceLock;
 use crate::sys::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::transport::shm::Sparse;
 
-const FIRST: u32 = 64;
 const CHUNKS: usize = 26;
 
 type Chunk<T> = OnceLock<Box<[OnceLock<T>]>>;
 
-/// A table whose elements never move: chunk `k` holds `64 * 2^k` of them.
+/// A table whose elements never move: chunk `k` holds `FIRST * 2^k` of them. `FIRST`: a power of two.
 #[derive(Debug)]
-pub(super) struct AppendTable<T> {
+pub(super) struct AppendTable<T, const FIRST: u32 = 64> {
     /// Chunk 0, where most tables have all.
     first: Box<[OnceLock<T>]>,
     /// All but chunk 0.
@@ -23,13 +22,13 @@ pub(super) struct AppendTable<T> {
 }
 
 #[inline]
-fn place(index: u32) -> (usize, usize) {
+fn place<const FIRST: u32>(index: u32) -> (usize, usize) {
     let shifted = index + FIRST;
     let chunk = shifted.ilog2() - FIRST.ilog2();
     (chunk as usize, (shifted - (FIRST << chunk)) as usize)
 }
 
-impl<T> AppendTable<T> {
+impl<T, const FIRST: u32> AppendTable<T, FIRST> {
     pub(super) fn new() -> Self {
         let first = (0..FIRST).map(|_| OnceLock::new()).collect();
         Self { first, chunks: std::array::from_fn(|_| OnceLock::new()), len: AtomicU32::new(0) }
@@ -41,7 +40,7 @@ impl<T> AppendTable<T> {
         let row = match self.first.get(index as usize) {
             Some(row) => row,
             None => {
-                let (chunk, at) = place(index);
+                let (chunk, at) = place::<FIRST>(index);
                 let fresh = || (0..FIRST << chunk).map(|_| OnceLock::new()).collect();
                 &self.chunks[chunk].get_or_init(fresh)[at]
             }
@@ -62,7 +61,7 @@ impl<T> AppendTable<T> {
     /// As [`AppendTable::get`], of one that is in no first chunk.
     #[inline(never)]
     fn get_beyond(&self, index: u32) -> Option<&T> {
-        let (chunk, at) = place(index.min(u32::MAX - FIRST));
+        let (chunk, at) = place::<FIRST>(index.min(u32::MAX - FIRST));
         self.chunks.get(chunk)?.get()?.get(at)?.get()
     }
 
@@ -185,7 +184,12 @@ mod tests {
 
     #[test]
     fn elements_stay_where_they_are() {
-        let table = AppendTable::new();
+        stay::<64>();
+        stay::<256>();
+    }
+
+    fn stay<const FIRST: u32>() {
+        let table: AppendTable<u32, FIRST> = AppendTable::new();
         for value in 0..1000u32 {
             assert_eq!(table.push(value), value);
         }

@@ -62,16 +62,25 @@ impl SendQp {
 
     /// As [`SendQp::post`], of a request that goes inline. Whether it was posted.
     #[inline(always)]
-    pub(super) fn post_inline(
-        &self,
-        id: u64,
-        operation: Operation,
-        bytes: &[u8],
-        signaled: bool,
-    ) -> bool {
+    pub(super) fn post_message(&self, id: u64, imm: u32, bytes: &[u8], signaled: bool) -> bool {
         if self.queue.load(Ordering::Relaxed) == 0 {
-            return self.qp.post_inline(id, operation, bytes, signaled);
+            return self.qp.post_message(id, imm, bytes, signaled);
         }
+        self.post_named(id, Operation::Send { imm: Some(imm) }, bytes, signaled)
+    }
+
+    /// As [`SendQp::post_message`], of a write to an address with its key.
+    #[inline(always)]
+    pub(super) fn post_write(&self, id: u64, to: (u64, u32), bytes: &[u8], signaled: bool) -> bool {
+        if self.queue.load(Ordering::Relaxed) == 0 {
+            return self.qp.post_write(id, to, bytes, signaled);
+        }
+        self.post_named(id, Operation::Write { remote: to.0, rkey: to.1 }, bytes, signaled)
+    }
+
+    /// Inline, to a receive queue of the peer's domain.
+    #[cold]
+    fn post_named(&self, id: u64, operation: Operation, bytes: &[u8], signaled: bool) -> bool {
         let data = Data::Inline(&[bytes]);
         self.post(&SendWr { id, operation, data, signaled, to: None }).is_ok()
     }

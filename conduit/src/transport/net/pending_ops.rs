@@ -397,3 +397,27 @@ impl PendingOps {
         Some((op, Signal::of(info), end))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_put_is_known_by_its_number() {
+        let counter = u8::try_from(COUNTERS).ok().and_then(NonZeroU8::new).expect("seven bits");
+        for (connection, before) in [(0, 0), (15, 1), (3, PutNumber::MOST_BEFORE), (255, 0)] {
+            let put = PutNumber::new(Rank(u32::MAX), connection).counted_by(counter);
+            assert_eq!(PutNumber::of_word(put.word()), Some(put));
+            assert_eq!((put.peer(), put.has_room()), (Rank(u32::MAX), connection < 16));
+            for signal in [Signal::Failure, Signal::End { before: 7 }] {
+                let id = put.number(signal, before);
+                let op = PendingOp::of_number(id).expect("its number says all of it");
+                let kind = if before == 0 { OpKind::Put } else { OpKind::Puts };
+                assert_eq!((op.kind, op.peer), (kind, Rank(u32::MAX)));
+                assert_eq!((op.connection, op.has_end), (connection.into(), true));
+                assert_eq!((Signal::of(id), PendingOp::parts_of(id)), (signal, before + 1));
+                assert_eq!(id >> COUNTER & COUNTERS, counter.get().into());
+            }
+        }
+    }
+}

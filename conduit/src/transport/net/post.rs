@@ -122,24 +122,16 @@ impl<'a> Slots<'a> {
 
     /// The request was not posted.
     #[cold]
-    fn not_used(&self, signal: Signal) {
+    fn not_used(self, signal: Signal) {
         if let Signal::End { before } = signal {
             self.send_qp.unsignaled.put_back(before);
         }
         self.give_back();
     }
 
-    /// Posts a request that goes inline, by the number that it has with its signal. `false`: it was not
-    /// posted.
+    /// The request that was to be posted with a signal was, or was not, as it says.
     #[inline(always)]
-    pub(super) fn post_inline(
-        &self,
-        number: impl FnOnce(Signal) -> u64,
-        operation: Operation,
-        bytes: &[u8],
-    ) -> bool {
-        let signal = self.signal();
-        let posted = self.send_qp.post_inline(number(signal), operation, bytes, self.signaled);
+    pub(super) fn settle(self, signal: Signal, posted: bool) -> bool {
         if posted {
             self.posted();
         } else {
@@ -226,8 +218,9 @@ impl NetContext {
         let op =
             PendingOp { kind, peer, connection, for_requests: false, buffer: None, has_end: false };
         trace::posts(&Data::Inline(&[]));
-        let operation = Operation::Send { imm: Some(imm) };
-        slots.post_inline(|signal| op.number(signal), operation, bytes)
+        let signal = slots.signal();
+        let posted = slots.send_qp.post_message(op.number(signal), imm, bytes, slots.signaled);
+        slots.settle(signal, posted)
     }
 
     // Not by a reference to all of the operation, which would have to be in memory for it.

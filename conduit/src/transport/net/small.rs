@@ -198,9 +198,11 @@ impl<'a> OneSided<'a> {
         let Some(slots) = self.small_slots((peer, path), may_be) else { return false };
         let before = silent.filter(|_| slots.signaled).map_or(0, |silent| silent.before(run));
         counter.begin_by(context.sharing, false);
-        let (remote, rkey) = (path.base.wrapping_add(place), path.rkey);
-        let id = |signal| run.number(signal, before);
-        let posted = slots.post_inline(id, Operation::Write { remote, rkey }, source);
+        let to = (path.base.wrapping_add(place), path.rkey);
+        let signal = slots.signal();
+        let id = run.number(signal, before);
+        let posted = slots.send_qp.post_write(id, to, source, slots.signaled);
+        let posted = slots.settle(signal, posted);
         match silent {
             _ if !posted => counter.end_by(context.sharing, false),
             Some(silent) if !slots.signaled => silent.posted(run),
@@ -322,9 +324,11 @@ impl NetContext {
             let peer = self.peers.get(run.peer())?;
             let path = peer.small.get()?;
             let slots = OneSided(self).small_slots((peer, path), false)?;
-            let nothing = Operation::Write { remote: path.base, rkey: path.rkey };
-            let id = |signal| run.number(signal, count.saturating_sub(1));
-            slots.post_inline(id, nothing, &[]).then(|| silent.ended())
+            let (to, before) = ((path.base, path.rkey), count.saturating_sub(1));
+            let signal = slots.signal();
+            let id = run.number(signal, before);
+            let posted = slots.send_qp.post_write(id, to, &[], slots.signaled);
+            slots.settle(signal, posted).then(|| silent.ended())
         };
         // Who waits or polls tries again.
         let _ = ended();

@@ -328,7 +328,7 @@ impl NetTransport {
     /// count.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.context.receive.deferred.is_empty() || self.context.failure.is_set()
+        !self.context.receive.deferred.is_empty() | self.context.failure.is_set()
     }
 
     /// Before a sleep: completions from now on ring the rank's doorbell. Poll once more after it.

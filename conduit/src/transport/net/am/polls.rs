@@ -262,8 +262,9 @@ impl Receiver<'_> {
         sink: &S,
         what: Poll,
     ) -> Result<usize, Error> {
+        // After `ROW` of them messages come by another way.
         let row = &self.0.rails[at].row;
-        row.store(row.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+        row.store(row.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let mut acks = AcksOfBatch::NONE;
         if !self.took_short(at, one, sink, what, &mut acks)? {
             self.received(at, one, sink, what, &mut acks)?;

@@ -111,13 +111,12 @@ impl<'a> Receiver<'a> {
         // Nothing of it is left in its buffer.
         self.0.post_later((peer.rank, index, rail), buffer)?;
         let (request, replied) = (!reply, Cell::new(false));
-        let from = Via { peer, index, connection };
-        let token = ReplyToken { from, request, replied };
+        let token = ReplyToken { from: Via { peer, index, connection }, request, replied };
         let class = if reply { MessageClass::Reply } else { MessageClass::Request };
         let (source, payload) = (neighbours::remote(peer.rank), ArrivedPayload::None);
         sink.arrived(Arrived { source, class, handler, args, payload, reply: Some(&token) });
         if request && !token.replied.get() && connection.account.bank() {
-            acks.note(self.0, from)?;
+            acks.note(self.0, token.from)?;
         }
         Ok(true)
     }

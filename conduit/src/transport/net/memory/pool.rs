@@ -307,6 +307,8 @@ impl Drop for Mapping {
 /// A buffer belongs to a holder of [`Buffer`], or to a device, or to a list.
 const OWNED: u8 = 0;
 const LENT: u8 = 1;
+/// Rows of the first chunk: the buffers of a small job.
+const FIRST_ROWS: u32 = 256;
 
 #[derive(Debug)]
 pub(super) struct Row {
@@ -346,7 +348,7 @@ unsafe impl Sync for Buffer {}
 #[derive(Debug)]
 pub(crate) struct Pool {
     id: u32,
-    pub(super) rows: AppendTable<Row>,
+    pub(super) rows: AppendTable<Row, FIRST_ROWS>,
     growing: Mutex<()>,
     /// `GASNET_USE_HUGEPAGES`.
     huge: bool,
