@@ -152,6 +152,7 @@ const RANK: u32 = 32;
 
 const _: () = assert!(
     OpKind::Puts as u64 <= KIND
+        && PutNumber::MOST_BEFORE.count_ones() + BEFORE == FOR_REQUESTS
         && COUNTERS.count_ones() + COUNTER <= Signal::SHIFT
         && (COUNTERS + 1).is_power_of_two()
 );
