@@ -121,8 +121,7 @@ pub(crate) struct ReplyToken<'a> {
     pub(crate) replied: Cell<bool>,
 }
 
-/// Takes arrived messages. Must not poll for more than
-/// [`Poll::SendsOnly`](crate::transport::net::Poll::SendsOnly).
+/// Takes arrived messages. Must not poll for more.
 pub(crate) trait Sink {
     fn arrived(&self, message: Arrived<'_>);
 }

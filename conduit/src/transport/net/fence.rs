@@ -114,14 +114,7 @@ impl<'a> OneSided<'a> {
             let problem = "has said nothing of the words that fences use".to_owned();
             return Err(Error::Mismatch { rank: peer, problem });
         };
-        let op = PendingOp {
-            kind: OpKind::Fence,
-            peer,
-            connection: piece.via.index,
-            for_requests: false,
-            buffer: None,
-            has_end: true,
-        };
+        let op = PendingOp::plain(OpKind::Fence, peer, piece.via.index, true);
         let is_alone = piece.list.is_none_or(|list| list.connection().is_none());
         let mut slots = Some(slots);
         loop {

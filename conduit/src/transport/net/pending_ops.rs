@@ -168,9 +168,7 @@ impl PutNumber {
 
     /// By a connection with a peer, by its index; nobody counts them.
     pub(super) fn new(peer: Rank, connection: u16) -> Self {
-        let connection = connection.into();
-        let (kind, for_requests, buffer, has_end) = (OpKind::Put, false, None, true);
-        let op = PendingOp { kind, peer, connection, for_requests, buffer, has_end };
+        let op = PendingOp::plain(OpKind::Put, peer, connection.into(), true);
         Self(op.number(Signal::End { before: 0 }))
     }
 
@@ -211,6 +209,12 @@ impl PutNumber {
 }
 
 impl PendingOp {
+    /// One without a buffer, on the main queue pair of a connection.
+    #[inline(always)]
+    pub(super) const fn plain(kind: OpKind, peer: Rank, connection: usize, has_end: bool) -> Self {
+        Self { kind, peer, connection, for_requests: false, buffer: None, has_end }
+    }
+
     /// All but the buffer, the end and the signal, as a number.
     #[inline]
     const fn packed(&self) -> u64 {

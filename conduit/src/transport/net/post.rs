@@ -15,7 +15,7 @@ use fabric::{Data, Operation, PostError, SendWr, Sge};
 use super::context::NetContext;
 use super::error::Error;
 use super::peer::{Connection, Peer, SendQp};
-use super::pending_ops::{End, OpKind, PendingOp};
+use super::pending_ops::{End, OpKind, PendingOp, PutNumber};
 use super::rail::Rail;
 use super::signal::Signal;
 use crate::trace::{self, Cause, Counter};
@@ -129,9 +129,24 @@ impl<'a> Slots<'a> {
         self.give_back();
     }
 
+    /// Posts a small put, which tells of so many `before` it, to an address with its key. `false`: it was
+    /// not posted.
+    #[inline(always)]
+    pub(super) fn post_write(
+        self,
+        (put, before): (PutNumber, u32),
+        to: (u64, u32),
+        bytes: &[u8],
+    ) -> bool {
+        let signal = self.signal();
+        let id = put.number(signal, before);
+        let posted = self.send_qp.post_write(id, to, bytes, self.signaled);
+        self.settle(signal, posted)
+    }
+
     /// The request that was to be posted with a signal was, or was not, as it says.
     #[inline(always)]
-    pub(super) fn settle(self, signal: Signal, posted: bool) -> bool {
+    fn settle(self, signal: Signal, posted: bool) -> bool {
         if posted {
             self.posted();
         } else {
@@ -214,9 +229,7 @@ impl NetContext {
         imm: u32,
         bytes: &[u8],
     ) -> bool {
-        let kind = OpKind::Message;
-        let op =
-            PendingOp { kind, peer, connection, for_requests: false, buffer: None, has_end: false };
+        let op = PendingOp::plain(OpKind::Message, peer, connection, false);
         trace::posts(&Data::Inline(&[]));
         let signal = slots.signal();
         let posted = slots.send_qp.post_message(op.number(signal), imm, bytes, slots.signaled);

@@ -158,14 +158,8 @@ impl<'a> OneSided<'a> {
         (local, buffer): (bool, Option<u32>),
         end: End<'_>,
     ) -> Result<bool, Error> {
-        let op = PendingOp {
-            kind: piece.kind,
-            peer: piece.via.peer.rank,
-            connection: piece.via.index,
-            for_requests: false,
-            buffer,
-            has_end: true,
-        };
+        let (peer, connection) = (piece.via.peer.rank, piece.via.index);
+        let op = PendingOp { buffer, ..PendingOp::plain(piece.kind, peer, connection, true) };
         piece.counter.begin_by(self.0.sharing, local);
         let sent = self.post_with(piece.list, (slots, operation, data), &op, end);
         if !matches!(sent, Ok(Sent::Yes)) {
@@ -324,14 +318,7 @@ impl<'a> OneSided<'a> {
         };
         let remote = inbox.base.wrapping_add((index * size_of::<u64>()) as u64);
         let operation = Operation::Write { remote, rkey: inbox.rkey };
-        let op = PendingOp {
-            kind: OpKind::Flag,
-            peer: to,
-            connection: index_of,
-            for_requests: false,
-            buffer: None,
-            has_end: false,
-        };
+        let op = PendingOp::plain(OpKind::Flag, to, index_of, false);
         let sent = self.0.post(&slots, operation, Data::Inline(&[bytes]), &op, End::Nothing);
         Some(matches!(sent, Ok(Sent::Yes)))
     }

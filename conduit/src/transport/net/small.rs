@@ -199,10 +199,7 @@ impl<'a> OneSided<'a> {
         let before = silent.filter(|_| slots.signaled).map_or(0, |silent| silent.before(run));
         counter.begin_by(context.sharing, false);
         let to = (path.base.wrapping_add(place), path.rkey);
-        let signal = slots.signal();
-        let id = run.number(signal, before);
-        let posted = slots.send_qp.post_write(id, to, source, slots.signaled);
-        let posted = slots.settle(signal, posted);
+        let posted = slots.post_write((run, before), to, source);
         match silent {
             _ if !posted => counter.end_by(context.sharing, false),
             Some(silent) if !slots.signaled => silent.posted(run),
@@ -276,9 +273,7 @@ impl<'a> OneSided<'a> {
             return Ok(SmallSent::Full);
         };
         let (kind, operation) = what.request(path.base.wrapping_add(place), path.rkey);
-        let (connection, for_requests, buffer, has_end) =
-            (path.connection.into(), false, None, true);
-        let op = PendingOp { kind, peer: peer.rank, connection, for_requests, buffer, has_end };
+        let op = PendingOp::plain(kind, peer.rank, path.connection.into(), true);
         lone.begin();
         let sent = match what {
             Small::Put(source) => {
@@ -324,11 +319,9 @@ impl NetContext {
             let peer = self.peers.get(run.peer())?;
             let path = peer.small.get()?;
             let slots = OneSided(self).small_slots((peer, path), false)?;
-            let (to, before) = ((path.base, path.rkey), count.saturating_sub(1));
-            let signal = slots.signal();
-            let id = run.number(signal, before);
-            let posted = slots.send_qp.post_write(id, to, &[], slots.signaled);
-            slots.settle(signal, posted).then(|| silent.ended())
+            let before = count.saturating_sub(1);
+            let posted = slots.post_write((run, before), (path.base, path.rkey), &[]);
+            posted.then(|| silent.ended())
         };
         // Who waits or polls tries again.
         let _ = ended();

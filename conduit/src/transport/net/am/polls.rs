@@ -38,8 +38,6 @@ pub(crate) enum Poll {
     /// Completions of sends, and messages of the library; messages of the client wait for a later
     /// poll. Takes no lock: for exit paths.
     Internal,
-    /// Completions of sends only: what a rank inside a handler may take.
-    SendsOnly,
 }
 
 /// Whether messages come one after the other.
@@ -64,8 +62,8 @@ impl Receiver<'_> {
         what: Poll,
         locked: bool,
     ) -> Result<usize, Box<Error>> {
-        if what != Poll::All {
-            return self.poll_some(sink, what, locked);
+        if what == Poll::Internal {
+            return self.poll_internal(sink, locked);
         }
         let mut one = Completion::EMPTY;
         match self.first_look(locked, &mut one) {
@@ -76,7 +74,7 @@ impl Receiver<'_> {
     }
 
     /// How a poll for all begins where one thread polls one rail: a look, and whether there is anything else
-    /// to do. Nothing is done twice if [`Receiver::poll_all`] follows. `locked`: take turns with other threads.
+    /// to do, of which [`Receiver::poll_all`] does the rest. `locked`: take turns with other threads.
     #[inline(always)]
     fn first_look(self, locked: bool, one: &mut Completion) -> First {
         let [rail] = &self.0.rails[..] else { return First::NoLook };
@@ -116,7 +114,7 @@ impl Receiver<'_> {
                 self.0.end_silent_if_due();
                 let has_deferred = !self.0.receive.deferred.is_empty();
                 let deferred = if has_deferred { self.deliver_deferred(sink)? } else { 0 };
-                deferred + self.receive(sink, Poll::All, locked)?
+                deferred + self.receive_in_turn(sink, Poll::All, locked)?
             }
         };
         if count == 0 || self.is_short() {
@@ -129,47 +127,23 @@ impl Receiver<'_> {
         Ok(count)
     }
 
-    /// One poll for less. `locked`: take turns with other threads.
+    /// One poll for what [`Poll::Internal`] says. `locked`: take turns with other threads.
     #[inline(never)]
-    fn poll_some<S: Sink + ?Sized>(
-        self,
-        sink: &S,
-        what: Poll,
-        locked: bool,
-    ) -> Result<usize, Box<Error>> {
+    fn poll_internal<S: Sink + ?Sized>(self, sink: &S, locked: bool) -> Result<usize, Box<Error>> {
         self.0.failure.check()?;
-        let came = if what == Poll::SendsOnly { 0 } else { self.receive(sink, what, locked)? };
+        let came = self.receive_in_turn(sink, Poll::Internal, locked)?;
         Ok(came + self.0.reap()?)
     }
 
-    /// What a wait may do between two polls: take messages alone. Returns how many came.
+    /// What a wait may do between two polls: take messages alone. Most looks find none. Returns how many came.
+    // An error in a box, as there is no room for it in registers.
     #[inline(always)]
     pub(crate) fn poll_recv<S: Sink + ?Sized>(
         self,
         sink: &S,
         locked: bool,
     ) -> Result<usize, Box<Error>> {
-        self.receive(sink, Poll::All, locked)
-    }
-
-    /// Whether completions of sends should be taken although there is something else to do.
-    #[cold]
-    fn is_short(self) -> bool {
-        self.0.rails.iter().any(|rail| rail.sends.left() < rail.send_depth / 2)
-            || self.0.buffers.send.len() < self.0.plan.sizes.bounce / 2
-    }
-
-    /// Takes messages. Most looks find none.
-    // An error in a box, as there is no room for it in registers.
-    #[inline(always)]
-    fn receive<S: Sink + ?Sized>(
-        self,
-        sink: &S,
-        what: Poll,
-        locked: bool,
-    ) -> Result<usize, Box<Error>> {
         if let [rail] = &self.0.rails[..]
-            && what == Poll::All
             && is_for_one(rail, locked)
         {
             let mut one = Completion::EMPTY;
@@ -180,10 +154,17 @@ impl Receiver<'_> {
                 Look::Failed => {}
             }
         }
-        self.receive_in_turn(sink, what, locked)
+        self.receive_in_turn(sink, Poll::All, locked)
     }
 
-    /// What the only rail had, after a look that found nothing.
+    /// Whether completions of sends should be taken although there is something else to do.
+    #[cold]
+    fn is_short(self) -> bool {
+        self.0.rails.iter().any(|rail| rail.sends.left() < rail.send_depth / 2)
+            || self.0.buffers.send.len() < self.0.plan.sizes.bounce / 2
+    }
+
+    /// Takes the message that a look at the only rail has found.
     #[inline(never)]
     fn receive_one<S: Sink + ?Sized>(
         self,
