@@ -176,7 +176,7 @@ impl Server {
         }
         let local = u32::try_from(at).unwrap_or(u32::MAX);
         let version = self.clients[at].input.version.name();
-        self.clients[at].phase = Phase::Over;
+        self.clients[at].end();
         let text = format!(
             "{version}: it waits in a barrier of all ranks (as in MPI_Init), but rank {} has ended or finalized",
             gone.0

@@ -129,6 +129,15 @@ struct Client {
     put: usize,
 }
 
+impl Client {
+    /// Nothing is read of it any more, and nothing that it waits for is sent to it.
+    fn end(&mut self) {
+        self.phase = Phase::Over;
+        self.awaits = None;
+        self.input.clear();
+    }
+}
+
 /// The machine. See the module.
 #[derive(Debug)]
 pub struct Server {
@@ -197,8 +206,7 @@ impl Server {
 
     fn broken(&mut self, local: u32, version: PmiVersion, problem: &str) {
         if let Some(client) = self.clients.get_mut(local as usize) {
-            client.phase = Phase::Over;
-            client.input.clear();
+            client.end();
         }
         let text = format!("{}: {problem}", version.name());
         self.tell(local, Event::Broken(text));
@@ -355,7 +363,7 @@ impl Server {
 
     fn over(&mut self, local: u32) {
         if let Some(client) = self.clients.get_mut(local as usize) {
-            client.phase = Phase::Over;
+            client.end();
         }
         self.actions.push_back(Action::Close { local });
     }
@@ -371,8 +379,7 @@ impl Server {
     pub fn ended(&mut self, local: u32) {
         let Some(client) = self.clients.get_mut(local as usize) else { return };
         // Who had finalized is gone already.
-        client.phase = Phase::Over;
-        client.awaits = None;
+        client.end();
         self.gone(local);
     }
 }

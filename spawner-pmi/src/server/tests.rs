@@ -139,6 +139,22 @@ fn a_dialogue_in_pmi_2() {
     assert_eq!(got, frame("cmd=kvs-get-response;rc=0;found=TRUE;value=b=c;"));
 }
 
+/// A rank waits for an attribute in one thread and ends by another one; then the attribute comes.
+#[test]
+fn who_is_over_is_not_told_what_it_waited_for() {
+    let finalize = frame("cmd=finalize;");
+    let abort = frame("cmd=abort;isworld=TRUE;msg=a;exitcode=7;");
+    for end in ["nonsense", &finalize, &abort] {
+        let mut server = alone(2);
+        said(&mut server, 0, INIT_2);
+        said(&mut server, 1, INIT_2);
+        assert_eq!(said(&mut server, 0, &frame("cmd=info-getnodeattr;key=s;wait=TRUE;")), "");
+        said(&mut server, 0, end);
+        let answer = said(&mut server, 1, &frame("cmd=info-putnodeattr;key=s;value=x;"));
+        assert_eq!(answer, frame("cmd=info-putnodeattr-response;rc=0;"), "after {end}");
+    }
+}
+
 #[test]
 fn a_message_may_come_in_any_pieces() {
     let mut server = alone(1);
