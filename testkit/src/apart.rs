@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::process::Process;
+use crate::process::{Process, variable};
 use crate::{Running, Tree};
 
 /// How long [`ranks`] waits for them to appear.
@@ -18,9 +18,7 @@ pub fn neighbourhoods(tree: Tree, most: u32) -> Tree {
 /// The rank that a process is; `None` for a process of no job.
 #[must_use]
 pub fn rank_of(pid: i32) -> Option<u32> {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let text = String::from_utf8_lossy(&environment).into_owned();
-    text.split('\0').find_map(|word| word.strip_prefix("GASNETRUN_RANK="))?.parse().ok()
+    variable(pid, "GASNETRUN_RANK")?.parse().ok()
 }
 
 /// The processes of the ranks that run `program`, in rank order, as soon as all `count` are there.

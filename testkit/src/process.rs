@@ -21,6 +21,16 @@ pub struct Process {
     pub command: String,
 }
 
+/// The value of a variable that a process was started with; `None` when it has none of that name, or
+/// is gone.
+#[must_use]
+pub fn variable(pid: i32, name: &str) -> Option<String> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let text = String::from_utf8_lossy(&environment);
+    let named = |word: &str| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned());
+    text.split('\0').find_map(named)
+}
+
 impl Process {
     /// Whether the process is over and only its entry is left.
     #[must_use]

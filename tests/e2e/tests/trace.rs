@@ -7,10 +7,12 @@ mod timeline;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use bootstrap::trace::{Kind, Slot};
+use e2e::recorded::until_recorded;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use testkit::apart::{neighbourhoods, ranks};
-use testkit::process::{Process, send};
+use testkit::process::{Process, send, variable};
 use testkit::report::skip;
 use testkit::{Outcome, Running, Tree, binary, launcher};
 use timeline::Timeline;
@@ -81,8 +83,8 @@ fn what_a_killed_rank_has_recorded_is_kept() {
     let tree = traced(&["--trace", file, "--stats"], 3, "ring").arg("100000000");
     let running = tree.env("GASNET_TRACE_MEMORY", "256K").start();
     let found = ranks(&running, "ring", 3);
-    // In the middle: by then there are more records than the memory holds.
-    std::thread::sleep(Duration::from_millis(1500));
+    // In the middle: there are more records than the memory holds.
+    until_recorded(found[0].pid, 3, |slot| slot.lost > 0);
     let victim = found.iter().find(|process| testkit::apart::rank_of(process.pid) == Some(1));
     assert!(send(victim.expect("rank 1").pid, Signal::SIGKILL));
     let outcome = running.wait();
@@ -202,7 +204,7 @@ fn a_limit_of_the_length_of_files_that_comes_in_the_middle_of_a_job_cuts_the_tim
     let file = path.to_str().expect("a plain path");
     let running = traced(&["--trace", file], 2, "ring").arg("100000000").start();
     let found = ranks(&running, "ring", 2);
-    std::thread::sleep(Duration::from_millis(500));
+    until_recorded(found[0].pid, 2, |slot| slot.records.len() > 1000);
     // The launcher has the ranks' agent as its child.
     let agent = Process::read(found[0].parent).expect("the agent is there");
     let words = ["--pid", &agent.parent.to_string(), "--fsize=16384"];
@@ -279,6 +281,11 @@ fn ranks_of_another_launcher_write_into_the_memory_of_ours() {
     }
 }
 
+/// Whether a rank has recorded that it sent something.
+fn has_sent(slot: &Slot) -> bool {
+    slot.records.iter().any(|record| record.kind == Kind::Sent)
+}
+
 /// A process of a job whose environment has this variable, and its value.
 fn with_variable(running: &Running, name: &str) -> (i32, String) {
     let begin = Instant::now();
@@ -287,11 +294,8 @@ fn with_variable(running: &Running, name: &str) -> (i32, String) {
             if !process.command.starts_with("(ring)") {
                 continue;
             }
-            let set = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
-            let set = String::from_utf8_lossy(&set).into_owned();
-            let begin = format!("{name}=");
-            if let Some(value) = set.split('\0').find_map(|one| one.strip_prefix(&*begin)) {
-                return (process.pid, value.to_owned());
+            if let Some(value) = variable(process.pid, name) {
+                return (process.pid, value);
             }
         }
         assert!(begin.elapsed() < BOUND, "no rank has {name}");
@@ -314,7 +318,7 @@ fn a_killed_rank_of_another_launcher_is_kept_and_the_key_is_in_no_command_line()
         let running = tree.env("GASNET_TRACE_MEMORY", "256K").start();
         let (victim, key) = with_variable(&running, "GASNETRUN_TRACE_KEY");
         assert_eq!(key.len(), 32);
-        std::thread::sleep(Duration::from_millis(500));
+        until_recorded(victim, 3, has_sent);
         let seen = running.descendants().into_iter().filter(|one| one.command.contains(&key));
         assert_eq!(seen.collect::<Vec<_>>(), [], "{program} {dialect}");
         assert!(send(victim, Signal::SIGKILL));

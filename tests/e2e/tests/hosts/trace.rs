@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use e2e::recorded::until_recorded;
 use nix::sys::signal::Signal;
 use testkit::process::send;
 use testkit::{Bed, Outcome, binary};
@@ -60,7 +61,8 @@ fn traces_of_other_hosts_arrive() {
         assert!(begin.elapsed() < Duration::from_secs(60), "no ranks on n2");
         std::thread::sleep(Duration::from_millis(10));
     };
-    std::thread::sleep(Duration::from_millis(1500));
+    // More than the memory holds; ranks on the other host sent before these could.
+    until_recorded(victim, 2, |slot| slot.lost > 0);
     assert!(send(victim, Signal::SIGKILL));
     let outcome = running.wait();
     outcome.expect(137);
