@@ -4,5 +4,6 @@ pub mod arena;
 pub mod plot;
 pub mod poller;
 pub mod raw_writes;
+pub mod rounds;
 pub mod sys;
 pub mod timing;

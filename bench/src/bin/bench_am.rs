@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bench::arena::{Arena, Result, sum_lines};
+use bench::rounds::meet;
 use bench::sys::spin_until;
-use gasnet_ibv::{BarrierFlags, Client, Entry, Flags, HandlerIndex, Rank, Seq};
+use gasnet_ibv::{Client, Entry, Flags, HandlerIndex, Rank, Seq};
 use testkit::report::show;
 
 /// Messages of the flood and blocks of its references.
@@ -81,10 +82,6 @@ fn register(client: &Client<Seq>, seen: &Arc<Seen>) -> Result<()> {
     ];
     client.endpoint().register(&mut entries)?;
     Ok(())
-}
-
-fn meet(client: &Client<Seq>) -> Result<()> {
-    Ok(client.barrier(0, BarrierFlags::ANONYMOUS)?)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "quotients for people")]

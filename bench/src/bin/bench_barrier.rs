@@ -5,11 +5,11 @@
 //! wait.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bench::arena::{Arena, Result};
-use bench::sys::spin_until;
-use gasnet_ibv::{BarrierFlags, Client, Rank, Seq};
+use bench::rounds::{in_turn, meet, nanos_per, ping_pong};
+use gasnet_ibv::{Client, Rank, Seq};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use testkit::report::show;
@@ -29,19 +29,6 @@ fn main() -> Result<()> {
     }
     meet(&client)?;
     client.exit(0)
-}
-
-fn meet(client: &Client<Seq>) -> Result<()> {
-    Ok(client.barrier(0, BarrierFlags::ANONYMOUS)?)
-}
-
-/// Nanoseconds per call of `one`, as this rank sees it.
-fn nanos_per(count: u32, mut one: impl FnMut(u64) -> Result<()>) -> Result<f64> {
-    let begin = Instant::now();
-    for round in 0..count {
-        one(u64::from(round))?;
-    }
-    Ok(begin.elapsed().as_secs_f64() * 1e9 / f64::from(count))
 }
 
 /// The hand-written barrier: a counter, a generation, and a yield while waiting when processors are
@@ -87,13 +74,7 @@ fn rounds(client: &Client<Seq>, arena: &Arena, pairs: u64) -> Result<()> {
             })
         };
         meet(client)?;
-        // Half of the pairs begin with the reference.
-        let (ours, reference) = if pair % 2 == 0 {
-            (ours()?, reference()?)
-        } else {
-            let reference = reference()?;
-            (ours()?, reference)
-        };
+        let (ours, reference) = in_turn(pair, ours, reference)?;
         let ball = if two { ping_pong(client, arena.word(2), count, pair)? } else { 0.0 };
         if client.rank() == Rank(0) && pair > 0 {
             show(&format!("barrier_ns {ours:.1}\ncounter_ns {reference:.1}\n"));
@@ -103,22 +84,6 @@ fn rounds(client: &Client<Seq>, arena: &Arena, pairs: u64) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn ping_pong(client: &Client<Seq>, ball: &AtomicU64, count: u32, pair: u64) -> Result<f64> {
-    let first = 2 * pair * u64::from(count);
-    let odd = client.rank() == Rank(1);
-    nanos_per(count, |round| {
-        let turn = first + 2 * round;
-        if odd {
-            spin_until(ball, turn + 1);
-            ball.store(turn + 2, Ordering::Release);
-        } else {
-            ball.store(turn + 1, Ordering::Release);
-            spin_until(ball, turn + 2);
-        }
-        Ok(())
-    })
 }
 
 fn idle(client: &Client<Seq>) -> Result<()> {

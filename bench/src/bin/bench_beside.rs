@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use gasnet_ibv::{BarrierFlags, Client, Entry, Flags, HandlerIndex, Rank, ReduceOp, Seq};
+use bench::rounds::meet;
+use gasnet_ibv::{Client, Entry, Flags, HandlerIndex, Rank, ReduceOp, Seq};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use testkit::report::show;
@@ -99,10 +100,6 @@ fn barriers(client: &Client<Seq>, limit: Duration, taken: &mut Vec<Duration>) ->
         }
         count = 10;
     }
-}
-
-fn meet(client: &Client<Seq>) -> Result<()> {
-    Ok(client.barrier(0, BarrierFlags::ANONYMOUS)?)
 }
 
 fn register(client: &Client<Seq>, pongs: &Arc<AtomicU64>) -> Result<()> {

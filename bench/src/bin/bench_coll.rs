@@ -4,11 +4,11 @@
 //! Prints `KEY VALUE` lines: nanoseconds per collective.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use bench::arena::{Arena, Result};
+use bench::rounds::{in_turn, meet, nanos_per, ping_pong};
 use bench::sys::spin_until;
-use gasnet_ibv::{BarrierFlags, Client, Rank, ReduceOp, Seq};
+use gasnet_ibv::{Client, Rank, ReduceOp, Seq};
 use testkit::report::show;
 
 const MEGABYTE: usize = 1 << 20;
@@ -29,19 +29,6 @@ fn main() -> Result<()> {
     }
     meet(&client)?;
     client.exit(0)
-}
-
-fn meet(client: &Client<Seq>) -> Result<()> {
-    Ok(client.barrier(0, BarrierFlags::ANONYMOUS)?)
-}
-
-/// Nanoseconds per call of `one`, as this rank sees it.
-fn nanos_per(count: u32, mut one: impl FnMut(u64) -> Result<()>) -> Result<f64> {
-    let begin = Instant::now();
-    for round in 0..count {
-        one(u64::from(round))?;
-    }
-    Ok(begin.elapsed().as_secs_f64() * 1e9 / f64::from(count))
 }
 
 /// The hand-written reduction: each rank adds up what its children say and tells its parent; the
@@ -100,7 +87,7 @@ fn to_all(client: &Client<Seq>, arena: &Arena, pairs: u64) -> Result<()> {
         };
         meet(client)?;
         let (ours, reference) = in_turn(pair, ours, reference)?;
-        let ball = if ranks == 2 { ping_pong(client, arena, count, pair)? } else { 0.0 };
+        let ball = if ranks == 2 { ping_pong(client, arena.word(16), count, pair)? } else { 0.0 };
         if rank == 0 && pair > 0 {
             show(&format!("to_all_ns {ours:.1}\ntree_ns {reference:.1}\n"));
             if ranks == 2 {
@@ -109,35 +96,6 @@ fn to_all(client: &Client<Seq>, arena: &Arena, pairs: u64) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Half of the pairs begin with the reference.
-fn in_turn(
-    pair: u64,
-    ours: impl FnOnce() -> Result<f64>,
-    reference: impl FnOnce() -> Result<f64>,
-) -> Result<(f64, f64)> {
-    if pair.is_multiple_of(2) {
-        return Ok((ours()?, reference()?));
-    }
-    let reference = reference()?;
-    Ok((ours()?, reference))
-}
-
-fn ping_pong(client: &Client<Seq>, arena: &Arena, count: u32, pair: u64) -> Result<f64> {
-    let (ball, first) = (arena.word(16), 2 * pair * u64::from(count));
-    let odd = client.rank() == Rank(1);
-    nanos_per(count, |round| {
-        let turn = first + 2 * round;
-        if odd {
-            spin_until(ball, turn + 1);
-            ball.store(turn + 2, Ordering::Release);
-        } else {
-            ball.store(turn + 1, Ordering::Release);
-            spin_until(ball, turn + 2);
-        }
-        Ok(())
-    })
 }
 
 /// A megabyte to all, and a copy of it by every rank; each with a barrier.

@@ -8,10 +8,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use bench::arena::{Arena, Result};
-use gasnet_ibv::{BarrierFlags, Client, Entry, Flags, HandlerIndex, Rank, Seq};
+use bench::rounds::{meet, nanos_per};
+use gasnet_ibv::{Client, Entry, Flags, HandlerIndex, Rank, Seq};
 use testkit::report::show;
 
 const WORD: HandlerIndex = HandlerIndex(200);
@@ -78,17 +78,9 @@ fn register(client: &Client<Seq>, heard: &Arc<Heard>) -> Result<()> {
     Ok(())
 }
 
-fn meet(client: &Client<Seq>) -> Result<()> {
-    Ok(client.barrier(0, BarrierFlags::ANONYMOUS)?)
-}
-
 /// Microseconds per call of `one`, as this rank sees it.
 fn micros_per(count: u32, mut one: impl FnMut() -> Result<()>) -> Result<f64> {
-    let begin = Instant::now();
-    for _ in 0..count {
-        one()?;
-    }
-    Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(count))
+    Ok(nanos_per(count, |_| one())? / 1e3)
 }
 
 fn yield_until(word: &AtomicU64, least: u64) {
