@@ -35,10 +35,6 @@ pub mod names {
     pub const RANK: &str = "GASNETRUN_RANK";
     /// Ranks of the job.
     pub const SIZE: &str = "GASNETRUN_SIZE";
-    /// Index of this rank on its host.
-    pub const LOCAL_RANK: &str = "GASNETRUN_LOCAL_RANK";
-    /// Ranks on this host.
-    pub const LOCAL_SIZE: &str = "GASNETRUN_LOCAL_SIZE";
     /// Index of this host.
     pub const HOST: &str = "GASNETRUN_HOST";
     /// Address of this host at which the launcher's login reached it.

@@ -63,17 +63,6 @@ pub enum End {
     Signal(i32),
 }
 
-impl End {
-    /// The status as a shell shows it: the code, or 128 + signal.
-    #[must_use]
-    pub const fn shell_code(self) -> i32 {
-        match self {
-            Self::Code(code) => code,
-            Self::Signal(signal) => signal.saturating_add(128),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -276,6 +276,7 @@ mod tests {
     use super::super::machine::Machine;
     use super::super::timeouts::Millis;
     use super::*;
+    use crate::exit::tree::blocks::of_blocks;
 
     #[test]
     fn every_message_survives_the_wire() {
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_refused_message_is_kept_and_a_broadcast_goes_round_stuck_ranks() {
-        let (timeouts, tree) = (Timeouts::new(Millis(1)), Tree::of_blocks(2, 5, 1));
+        let (timeouts, tree) = (Timeouts::new(Millis(1)), of_blocks(2, 5, 1));
         let config = Config { rank: 2, size: 5, control: false, timeouts, tree };
         let mut machine = Machine::new(config);
         let mut out = Actions::new();

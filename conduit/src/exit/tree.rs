@@ -36,25 +36,6 @@ impl Tree {
         Self { parent, children, ahead: ahead.into(), behind: behind.into() }
     }
 
-    /// Of `rank` in a job of `size`, whose neighbourhoods are `each` consecutive ranks (the last
-    /// may have fewer).
-    ///
-    /// # Panics
-    /// When `each` is 0.
-    #[must_use]
-    pub fn of_blocks(rank: u32, size: u32, each: u32) -> Self {
-        let (leader, count) = (rank / each * each, size.div_ceil(each));
-        let rank_at = |local| Some(leader + local).filter(|rank| local < each && *rank < size);
-        let rounds = 0..u32::BITS - count.saturating_sub(1).leading_zeros();
-        let at = |step: u64| {
-            let number = (u64::from(rank / each) + step) % u64::from(count);
-            u32::try_from(number).unwrap_or(0) * each
-        };
-        let ahead: Vec<u32> = rounds.clone().map(|round| at(1 << round)).collect();
-        let behind: Vec<u32> = rounds.map(|round| at(u64::from(count) - (1 << round))).collect();
-        Self::new(rank_at, rank - leader, &ahead, &behind)
-    }
-
     /// Rounds between leaders.
     #[expect(clippy::cast_possible_truncation, reason = "at most 32")]
     pub(super) const fn rounds(&self) -> u8 {
@@ -68,14 +49,18 @@ impl Tree {
 }
 
 #[cfg(test)]
+#[path = "../../tests/shared/blocks.rs"]
+pub(super) mod blocks;
+
+#[cfg(test)]
 mod tests {
-    use super::*;
+    use super::blocks::of_blocks;
 
     #[test]
     fn every_rank_but_leaders_is_a_child_once() {
         for size in [1, 2, 5, 6, 21, 64, 100] {
             for each in [1, 2, 5, 7, size] {
-                let tree = |rank| Tree::of_blocks(rank, size, each);
+                let tree = |rank| of_blocks(rank, size, each);
                 let mut parents = vec![None; size as usize];
                 for rank in 0..size {
                     for child in tree(rank).children {

@@ -64,12 +64,6 @@ impl RankContext {
         self.transport.net().map_or(0, |net| net.keys_len())
     }
 
-    /// Bytes of [`RankContext::publication`], the same on all ranks.
-    #[must_use]
-    pub fn publication_len(&self) -> usize {
-        row_len(self.keys_len())
-    }
-
     /// What this rank tells others of segments that are bound to its endpoints.
     #[must_use]
     pub fn publication(&self, segments: &[BoundSegment]) -> Vec<u8> {

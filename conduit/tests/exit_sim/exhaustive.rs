@@ -8,8 +8,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bootstrap::ExitPath;
 
+use crate::blocks::of_blocks;
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts, Tree,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts,
 };
 
 const TIMEOUTS: Timeouts = Timeouts {
@@ -75,7 +76,7 @@ impl Job {
             size,
             control: tree,
             timeouts: TIMEOUTS,
-            tree: Tree::of_blocks(rank, size, each),
+            tree: of_blocks(rank, size, each),
         };
         let peer = |rank| Peer {
             machine: Machine::new(config(rank)),

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use bootstrap::ExitPath;
 
+use crate::blocks::of_blocks;
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts, Tree,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts,
 };
 
 use crate::world::is_reduction;
@@ -39,7 +40,7 @@ impl Ring {
 /// Runs it; returns the messages of the reduction and of the coordination.
 fn run(callers: std::ops::Range<u32>, expected: Code) -> (u64, u64) {
     let timeouts = Timeouts::new(Millis(2_000));
-    let tree = |rank| Tree::of_blocks(rank, SIZE, EACH);
+    let tree = |rank| of_blocks(rank, SIZE, EACH);
     let config = |rank| Config { rank, size: SIZE, control: false, timeouts, tree: tree(rank) };
     let mut machines: Vec<_> = (0..SIZE).map(|rank| Machine::new(config(rank))).collect();
     let mut ring = Ring { buckets: (0..4_096).map(|_| Vec::new()).collect(), now: Millis(0) };

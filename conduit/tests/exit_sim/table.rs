@@ -4,8 +4,9 @@
 use bootstrap::ExitPath;
 
 use super::state_table::{self, Rows};
+use crate::blocks::of_blocks;
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Timeouts, Tree,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Timeouts,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/design/exit.md");
@@ -110,7 +111,7 @@ fn machine(rank: u32, control: bool, path: &[&str]) -> Machine {
 
 /// In a job of so many ranks, so many in each neighbourhood.
 fn machine_in((size, each): (u32, u32), rank: u32, control: bool, path: &[&str]) -> Machine {
-    let (timeouts, tree) = (Timeouts::new(Millis(4_000)), Tree::of_blocks(rank, size, each));
+    let (timeouts, tree) = (Timeouts::new(Millis(4_000)), of_blocks(rank, size, each));
     let mut machine = Machine::new(Config { rank, size, control, timeouts, tree });
     for name in path {
         apply(&mut machine, name);

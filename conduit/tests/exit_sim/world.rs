@@ -6,8 +6,9 @@ use std::collections::BinaryHeap;
 
 use bootstrap::ExitPath;
 
+use crate::blocks::of_blocks;
 use crate::exit::machine::{
-    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts, Tree,
+    Action, Actions, Code, Config, Event, Machine, Message, Millis, Phase, Timeouts,
 };
 
 /// SplitMix64: small, seeded, good enough to choose faults.
@@ -160,7 +161,7 @@ impl World {
                 size: plan.size,
                 control: plan.control,
                 timeouts: plan.timeouts,
-                tree: Tree::of_blocks(rank, plan.size, plan.each),
+                tree: of_blocks(rank, plan.size, plan.each),
             }),
             end: None,
             quits: 0,
