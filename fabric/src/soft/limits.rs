@@ -47,7 +47,7 @@ pub(super) const REVERSE_MAX: usize = 4 << 10;
 pub(super) const ACK_COUNT: u64 = 16;
 pub(super) const ACK_MOST: u64 = 2 * ACK_COUNT;
 /// Bytes that may have arrived without an acknowledgement on its way.
-pub(super) const ACK_BYTES: u64 = 128 << 10;
+pub(super) const ACK_BYTES: u64 = 512 << 10;
 /// Turns without data after which an acknowledgement goes out.
 pub(super) const ACK_IDLE: u32 = 6;
 /// Bytes of one read from a socket into the shared buffer.
@@ -59,6 +59,10 @@ pub(super) const RAW_LARGE: usize = 64 << 10;
 pub(super) const SEAL_AT_ONCE: usize = 64 << 10;
 /// A message body of at least so many missing bytes is read straight into its place.
 pub(super) const DIRECT: usize = 2 << 10;
+/// Passes that leave a hot stream alone after a turn that took all there was of a flood.
+pub(super) const FLOOD_REST: u32 = 32;
+/// Turns without data after which they do so no more.
+pub(super) const FLOOD_MISSES: u32 = 8;
 /// Reads from one stream before others get their turn.
 pub(super) const READS_PER_TURN: u32 = 16;
 /// Hot streams: every pass reads them without asking the system which are ready.

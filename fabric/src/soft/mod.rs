@@ -19,6 +19,7 @@ mod events;
 mod fault_injection;
 #[allow(unreachable_pub, reason = "public with the feature `testing`")]
 mod fault_script;
+mod flood;
 #[allow(unreachable_pub, reason = "public with the feature `testing`")]
 mod handshake;
 mod limits;

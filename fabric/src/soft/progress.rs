@@ -21,7 +21,8 @@ use settings::deadlines::soft::{WATCH_BUSY, WATCH_IDLE};
 use super::context::{Context, DATAGRAMS, LISTENER};
 use super::handshake::{Accepting, Connecting, Parked};
 use super::limits::{
-    ASK_EVERY, BURST_PASSES, BURST_REST, COOL_EVERY, HOT, HOT_MISSES, SCRATCH, TICK_EVERY, UNWATCH,
+    ASK_EVERY, BURST_PASSES, BURST_REST, COOL_EVERY, FLOOD_MISSES, FLOOD_REST, HOT, HOT_MISSES,
+    SCRATCH, TICK_EVERY, UNWATCH,
 };
 use super::lock::{Wait, try_lock_for};
 use super::qp::Qp;
@@ -96,6 +97,8 @@ struct Entry {
     misses: u32,
     /// Turns with data since it is hot.
     hits: u32,
+    /// Passes that leave it alone while it is hot.
+    rests: u32,
     /// The epoll has it.
     watched: bool,
     /// Since when a fault script cuts it off while the peer waits.
@@ -204,7 +207,8 @@ impl Progress {
         self.found = false;
         self.turn_again(ctx, eager);
         for place in 0..self.hot.len() {
-            if let Some(token) = self.hot.get(place).copied() {
+            let token = self.hot.get(place).copied();
+            if let Some(token) = token.filter(|token| eager || !self.rests(*token)) {
                 self.turn(ctx, token, false, eager);
             }
         }
@@ -340,6 +344,15 @@ impl Progress {
         }
     }
 
+    /// Whether this pass leaves a hot stream alone.
+    #[inline(always)]
+    fn rests(&mut self, token: u64) -> bool {
+        let Some(entry) = self.entry(token) else { return false };
+        let rests = entry.rests > 0;
+        entry.rests -= u32::from(rests);
+        rests
+    }
+
     fn heat(&mut self, token: u64) {
         if self.hot.len() < HOT
             && let Some(entry) = self.entry(token)
@@ -446,6 +459,8 @@ impl Progress {
         self.found |= progressed;
         let flows = matches!(conn, Conn::Responder(_) | Conn::Requester(..));
         let Some(entry) = self.entries.get_mut(place_of(token)) else { return };
+        let floods = matches!(&conn, Conn::Responder(responder) if responder.flood.goes_on());
+        entry.rests = if floods && !again && entry.misses < FLOOD_MISSES { FLOOD_REST } else { 0 };
         entry.conn = Some(conn);
         entry.misses = if progressed { 0 } else { entry.misses.saturating_add(1) };
         entry.hits = entry.hits.saturating_add(u32::from(progressed));

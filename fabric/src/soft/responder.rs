@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use self::transmit::Out;
+use super::flood::Flood;
 use super::limits::{ACK_BYTES, ACK_IDLE, DIRECT, MAX_WR, rnr_timer};
 use super::memory::Table;
 use super::qp::{Attributes, Qp};
@@ -94,6 +95,7 @@ pub(super) struct Responder {
     urgent: bool,
     idle: u32,
     large: bool,
+    pub(super) flood: Flood,
     /// Receives ended in this turn, and nobody was told.
     unreported: bool,
     /// Data so far of a write that a fault script delays.
@@ -118,6 +120,7 @@ impl Responder {
             urgent: false,
             idle: 0,
             large: false,
+            flood: Flood::default(),
             unreported: false,
             late: Vec::new(),
         }
@@ -427,10 +430,13 @@ impl Responder {
     }
 
     /// A request is done.
-    const fn count(&mut self, request: &Request) {
+    fn count(&mut self, request: &Request) {
         self.unacked_bytes += request.body() as u64;
         self.urgent |= request.want_ack;
         self.large = request.body() >= DIRECT;
+        let is_message = matches!(request.operation, Operation::Send { .. });
+        let len = request.body() * usize::from(is_message);
+        self.flood.count(len, || self.qp.ctx.activity.posts.load(Relaxed));
     }
 
     /// Whether the wait for a receive has a limit.

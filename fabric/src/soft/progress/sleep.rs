@@ -25,6 +25,8 @@ impl Progress {
         let (entries, unwatched) = (&mut self.entries, &mut self.unwatched);
         for token in &self.hot {
             let Some(entry) = find(entries, *token) else { continue };
+            // What ends the sleep is read at once.
+            entry.rests = 0;
             let stream = match &mut entry.conn {
                 Some(Conn::Responder(responder)) => {
                     if responder.ack_pending() {

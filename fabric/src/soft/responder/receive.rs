@@ -51,8 +51,9 @@ impl Responder {
             }
             let place = self.place(regions);
             // After a large message the next header is read with its end, not more, so that the
-            // next body goes straight into its place too.
-            let len = if place.is_some() && self.large { REQUEST } else { scratch.len() };
+            // next body goes straight into its place too. In a flood it is worth a call of its own.
+            let alone = self.flood.goes_on() || (place.is_some() && self.large);
+            let len = if alone { REQUEST } else { scratch.len() };
             let buffer = scratch.get_mut(..len).unwrap_or_default();
             let received = self.stream.receive(place, buffer);
             let received = received.inspect_err(|error| {
