@@ -59,8 +59,8 @@ pub(super) const RAW_LARGE: usize = 64 << 10;
 pub(super) const SEAL_AT_ONCE: usize = 64 << 10;
 /// A message body of at least so many missing bytes is read straight into its place.
 pub(super) const DIRECT: usize = 2 << 10;
-/// Passes that leave a hot stream alone after a turn that took all there was of a flood.
-pub(super) const FLOOD_REST: u32 = 32;
+/// So long passes leave a hot stream alone after a turn that took all there was of a flood.
+pub(super) const FLOOD_REST: Duration = Duration::from_micros(2);
 /// Turns without data after which they do so no more.
 pub(super) const FLOOD_MISSES: u32 = 8;
 /// Reads from one stream before others get their turn.

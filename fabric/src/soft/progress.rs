@@ -97,8 +97,8 @@ struct Entry {
     misses: u32,
     /// Turns with data since it is hot.
     hits: u32,
-    /// Passes that leave it alone while it is hot.
-    rests: u32,
+    /// Until when passes leave it alone while it is hot.
+    rests: Option<Instant>,
     /// The epoll has it.
     watched: bool,
     /// Since when a fault script cuts it off while the peer waits.
@@ -347,10 +347,8 @@ impl Progress {
     /// Whether this pass leaves a hot stream alone.
     #[inline(always)]
     fn rests(&mut self, token: u64) -> bool {
-        let Some(entry) = self.entry(token) else { return false };
-        let rests = entry.rests > 0;
-        entry.rests -= u32::from(rests);
-        rests
+        let until = self.entry(token).and_then(|entry| entry.rests);
+        until.is_some_and(|until| Instant::now() < until)
     }
 
     fn heat(&mut self, token: u64) {
@@ -460,7 +458,8 @@ impl Progress {
         let flows = matches!(conn, Conn::Responder(_) | Conn::Requester(..));
         let Some(entry) = self.entries.get_mut(place_of(token)) else { return };
         let floods = matches!(&conn, Conn::Responder(responder) if responder.flood.goes_on());
-        entry.rests = if floods && !again && entry.misses < FLOOD_MISSES { FLOOD_REST } else { 0 };
+        let rests = floods && !again && entry.misses < FLOOD_MISSES;
+        entry.rests = rests.then(|| Instant::now() + FLOOD_REST);
         entry.conn = Some(conn);
         entry.misses = if progressed { 0 } else { entry.misses.saturating_add(1) };
         entry.hits = entry.hits.saturating_add(u32::from(progressed));

@@ -26,7 +26,7 @@ impl Progress {
         for token in &self.hot {
             let Some(entry) = find(entries, *token) else { continue };
             // What ends the sleep is read at once.
-            entry.rests = 0;
+            entry.rests = None;
             let stream = match &mut entry.conn {
                 Some(Conn::Responder(responder)) => {
                     if responder.ack_pending() {
