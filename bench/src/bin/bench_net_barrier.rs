@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bench::arena::{Arena, Result};
-use bench::rounds::{meet, nanos_per};
+use bench::rounds::{in_turn, meet, nanos_per};
 use gasnet_ibv::{Client, Entry, Flags, HandlerIndex, Rank, Seq};
 use testkit::report::show;
 
@@ -78,11 +78,6 @@ fn register(client: &Client<Seq>, heard: &Arc<Heard>) -> Result<()> {
     Ok(())
 }
 
-/// Microseconds per call of `one`, as this rank sees it.
-fn micros_per(count: u32, mut one: impl FnMut() -> Result<()>) -> Result<f64> {
-    Ok(nanos_per(count, |_| one())? / 1e3)
-}
-
 fn yield_until(word: &AtomicU64, least: u64) {
     while word.load(Ordering::Acquire) < least {
         let _ = nix::sched::sched_yield();
@@ -128,15 +123,11 @@ impl Reference<'_> {
     fn compare(&mut self, pairs: u32, count: u32) -> Result<()> {
         for pair in 0..=pairs {
             let client = self.client;
-            let ours = || micros_per(count, || meet(client));
+            let ours = || nanos_per(count, |_| meet(client));
+            let reference = || nanos_per(count, |_| self.enter());
             meet(client)?;
-            let (ours, reference) = if pair % 2 == 0 {
-                let ours = ours()?;
-                (ours, micros_per(count, || self.enter())?)
-            } else {
-                let reference = micros_per(count, || self.enter())?;
-                (ours()?, reference)
-            };
+            let (ours, reference) = in_turn(pair.into(), ours, reference)?;
+            let (ours, reference) = (ours / 1e3, reference / 1e3);
             if client.rank() == Rank(0) && pair > 0 {
                 show(&format!("net_barrier_us {ours:.1}\nhand_written_us {reference:.1}\n"));
             }
