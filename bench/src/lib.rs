@@ -3,6 +3,7 @@
 pub mod arena;
 pub mod plot;
 pub mod poller;
+pub mod raw_tcp;
 pub mod raw_writes;
 pub mod rounds;
 pub mod sys;

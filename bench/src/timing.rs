@@ -56,6 +56,20 @@ pub fn typical(count: usize, call: impl FnMut() -> Result<()>) -> Result<f64> {
     middle(taken)
 }
 
+/// Million bytes per second since `begin`.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "a quotient for people")]
+pub fn megabytes_per_second(begin: Instant, bytes: usize) -> f64 {
+    bytes as f64 / 1e6 / begin.elapsed().as_secs_f64()
+}
+
+/// Thousands in a second since `begin`.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "a quotient for people")]
+pub fn thousands_per_second(begin: Instant, count: usize) -> f64 {
+    count as f64 / begin.elapsed().as_secs_f64() / 1e3
+}
+
 /// The times of `turns` turns of two calls, `turn` calls of each in a turn: a machine that changes
 /// its speed changes it for both.
 ///

@@ -1,15 +1,14 @@
 //! What two ranks on different "hosts" reach, beside raw TCP between the same two processes, or
 //! writes by verbs alone, where that is asked for. Usage, on 2 ranks of a job with
-//! `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|rate|medium|put|puts|small|seen|get|barrier|atomic|
-//! quiet PAIRS [COUNT] [tcp|verbs]`
+//! `GASNET_SUPERNODE_MAXSIZE=1`: `bench_net short|rate|medium|put|large|puts|small|seen|get|barrier|
+//! atomic|quiet PAIRS [COUNT] [tcp|verbs]`
 //!
-//! COUNT is how many round trips, Shorts or puts of a flood, barriers, blocks of 64 KiB or puts of 1 MiB a sample has. Prints
+//! COUNT is how many round trips, Shorts or puts of a flood, barriers, blocks of 64 KiB, puts or gets of 1 MiB a sample has. Prints
 //! `KEY VALUE` lines: microseconds of a round trip (the median of the trips, because a scheduling gap
 //! sits in nearly every series), MB/s, or (`quiet`) allocations of both ranks together in each
 //! round trip.
 
 use std::hint::black_box;
-use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +16,10 @@ use std::time::Instant;
 
 use bench::arena::{Arena, Result};
 use bench::poller::against_poller;
+use bench::raw_tcp::{self, Wait};
 use bench::raw_writes::RawWrites;
 use bench::sys::CountingAllocator;
-use bench::timing::{in_turns, middle, typical};
+use bench::timing::{in_turns, megabytes_per_second, middle, thousands_per_second, typical};
 use gasnet_ibv::{
     AtomicOps, BarrierFlags, Client, Entry, Flags, HandlerIndex, LocalCompletion, Operations, Rank,
     ReduceOp, Seq,
@@ -35,9 +35,8 @@ const TURN: usize = 50;
 const BLOCK: usize = 64 << 10;
 /// Bytes of a put.
 const PUT: usize = 1 << 20;
-/// Bytes of a message of the TCP ping-pong: about what a Short without arguments takes on the wire
-/// of the software adapter.
-const TCP_TRIP: usize = 32;
+/// Gets of [`PUT`] bytes that are under way together, each to a place of its own.
+const WINDOW: usize = 8;
 
 const PING: HandlerIndex = HandlerIndex(200);
 const PONG: HandlerIndex = HandlerIndex(201);
@@ -73,7 +72,7 @@ struct Side {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let usage = "usage: bench_net short|rate|medium|put|puts|small|seen|get|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
+    let usage = "usage: bench_net short|rate|medium|put|large|puts|small|seen|get|barrier|atomic|quiet PAIRS [COUNT] [tcp|verbs]";
     let (words, beside) = match words.split_last() {
         Some((&beside @ ("tcp" | "verbs"), words)) => (words, Some(beside)),
         _ => (&words[..], None),
@@ -88,6 +87,7 @@ fn main() -> Result<()> {
         "rate" => (rate, 100_000),
         "medium" => (medium, 4_000),
         "put" => (put, 200),
+        "large" => (large, 200),
         "puts" => (puts, 100_000),
         "small" => (small, 2_000),
         "seen" => (seen, 2_000),
@@ -157,12 +157,6 @@ fn sum_lines(bytes: &[u8]) -> u64 {
     bytes.iter().step_by(64).map(|byte| u64::from(*byte)).sum()
 }
 
-/// Million bytes per second.
-#[expect(clippy::cast_precision_loss, reason = "a quotient for people")]
-fn megabytes_per_second(begin: Instant, bytes: usize) -> f64 {
-    bytes as f64 / 1e6 / begin.elapsed().as_secs_f64()
-}
-
 impl Side {
     fn meet(&self) -> Result<()> {
         Ok(self.client.barrier(0, BarrierFlags::ANONYMOUS)?)
@@ -212,18 +206,23 @@ impl Side {
         against_poller(&self.client, work)
     }
 
-    /// Rank 0 runs `work`, rank 1 `peer`; neither calls the library.
+    /// Both ranks run `measure` over the connection, of which rank 0 is the first side; neither calls
+    /// the library.
     fn over_tcp(
         &mut self,
-        work: impl FnOnce(&mut TcpStream) -> Result<f64>,
-        peer: impl FnOnce(&mut TcpStream) -> Result<f64>,
+        measure: impl FnOnce(&mut TcpStream, bool) -> Result<f64>,
     ) -> Result<f64> {
         self.meet()?;
         let first = self.first();
-        let stream = self.tcp.as_mut().ok_or("no connection")?;
-        let value = if first { work(stream) } else { peer(stream) }?;
+        let value = measure(self.tcp.as_mut().ok_or("no connection")?, first)?;
         self.meet()?;
         Ok(value)
+    }
+
+    /// Time of a round trip over the connection, microseconds.
+    fn tcp_trips(&mut self, wait: Wait) -> Result<f64> {
+        let count = self.count;
+        self.over_tcp(|stream, first| raw_tcp::trips(stream, first, count, wait))
     }
 
     /// Prints the samples of a pair; the first pair warms up.
@@ -254,60 +253,12 @@ fn short(side: &mut Side) -> Result<()> {
     for pair in 0..=side.pairs {
         let mut samples = vec![("am_short_us", side.against_server(|| short_trips(side))?)];
         if side.tcp.is_some() {
-            samples.push(("tcp_us", tcp_trips(side, read_asleep)?));
-            samples.push(("tcp_spin_us", tcp_trips(side, read_awake)?));
+            samples.push(("tcp_us", side.tcp_trips(Wait::Asleep)?));
+            samples.push(("tcp_spin_us", side.tcp_trips(Wait::Awake)?));
         }
         side.tell(pair, &samples);
     }
     Ok(())
-}
-
-type ReadWay = fn(&mut TcpStream, &mut [u8]) -> std::io::Result<()>;
-
-fn read_asleep(stream: &mut TcpStream, into: &mut [u8]) -> std::io::Result<()> {
-    stream.read_exact(into)
-}
-
-/// Asks again and again instead of sleeping in the system.
-fn read_awake(stream: &mut TcpStream, into: &mut [u8]) -> std::io::Result<()> {
-    let mut filled = 0;
-    while filled < into.len() {
-        match stream.read(&mut into[filled..]) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(got) => filled += got,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-fn tcp_trips(side: &mut Side, read: ReadWay) -> Result<f64> {
-    let count = side.count;
-    let awake = read as usize == read_awake as ReadWay as usize;
-    let message = [1_u8; TCP_TRIP];
-    let (mut question, mut answer) = (message, message);
-    let stream = side.tcp.as_ref().ok_or("no connection")?;
-    stream.set_nonblocking(awake)?;
-    let value = side.over_tcp(
-        |stream| {
-            typical(count, || {
-                stream.write_all(&message)?;
-                Ok(read(stream, &mut answer)?)
-            })
-        },
-        |stream| {
-            for _ in 0..count {
-                read(stream, &mut question)?;
-                stream.write_all(&question)?;
-            }
-            Ok(0.0)
-        },
-    )?;
-    if let Some(stream) = &side.tcp {
-        stream.set_nonblocking(false)?;
-    }
-    Ok(value)
 }
 
 /// Fetch-adds by the adapter, those by messages to the owner, and round trips of a Short.
@@ -370,7 +321,9 @@ fn rate(side: &mut Side) -> Result<()> {
         };
         let mut samples = vec![("short_rate", side.against_server(|| ours(side))?)];
         if side.tcp.is_some() {
-            samples.push(("send_rate", tcp_sends(side)?));
+            let count = side.count;
+            let rate = side.over_tcp(|stream, first| raw_tcp::sends(stream, first, count))?;
+            samples.push(("send_rate", rate));
         }
         side.tell(pair, &samples);
     }
@@ -396,38 +349,6 @@ fn puts(side: &mut Side) -> Result<()> {
     Ok(())
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a quotient for people")]
-fn thousands_per_second(begin: Instant, count: usize) -> f64 {
-    count as f64 / begin.elapsed().as_secs_f64() / 1e3
-}
-
-/// A send for each message; the other side reads what is there.
-fn tcp_sends(side: &mut Side) -> Result<f64> {
-    let count = side.count;
-    side.over_tcp(
-        |stream| {
-            let begin = Instant::now();
-            for _ in 0..count {
-                stream.write_all(black_box(&[1_u8; TCP_TRIP]))?;
-            }
-            stream.read_exact(&mut [0])?;
-            Ok(thousands_per_second(begin, count))
-        },
-        |stream| {
-            let (mut into, mut left) = (vec![0; BLOCK], count * TCP_TRIP);
-            while left > 0 {
-                let most = into.len().min(left);
-                match stream.read(&mut into[..most])? {
-                    0 => return Err("the sender has gone".into()),
-                    got => left -= got,
-                }
-            }
-            stream.write_all(&[1])?;
-            Ok(0.0)
-        },
-    )
-}
-
 fn medium(side: &mut Side) -> Result<()> {
     let most = side.client.team().max_request_medium(Some(Rank(1)), 1, Flags::NONE);
     let block = vec![1_u8; BLOCK.min(most)];
@@ -443,7 +364,10 @@ fn medium(side: &mut Side) -> Result<()> {
         };
         let mut samples = vec![("medium_mbps", side.against_server(|| ours(side))?)];
         if side.tcp.is_some() {
-            samples.push(("tcp_mbps", tcp_flood(side, &block)?));
+            let blocks = (&block[..], side.count);
+            let rate =
+                side.over_tcp(|tcp, first| raw_tcp::flood(tcp, first, blocks, (1, sum_lines)))?;
+            samples.push(("tcp_mbps", rate));
         }
         side.tell(pair, &samples);
     }
@@ -451,50 +375,64 @@ fn medium(side: &mut Side) -> Result<()> {
     Ok(())
 }
 
-fn tcp_flood(side: &mut Side, block: &[u8]) -> Result<f64> {
-    let count = side.count;
-    side.over_tcp(
-        |stream| {
-            let begin = Instant::now();
-            for _ in 0..count {
-                stream.write_all(black_box(block))?;
-            }
-            stream.read_exact(&mut [0])?;
-            Ok(megabytes_per_second(begin, block.len() * count))
-        },
-        |stream| {
-            let mut into = vec![0; block.len()];
-            for _ in 0..count {
-                stream.read_exact(&mut into)?;
-                black_box(sum_lines(&into));
-            }
-            stream.write_all(&[1])?;
-            Ok(0.0)
-        },
-    )
+/// Million bytes per second of puts of [`PUT`] bytes, all under way together.
+fn put_flood(side: &Side, from: &[u8]) -> Result<f64> {
+    let begin = Instant::now();
+    side.client.scope(|scope| -> Result<()> {
+        for _ in 0..side.count {
+            let from = black_box(from);
+            let _ = scope.put_nbi(Rank(1), 0, from, LocalCompletion::Defer, Flags::NONE)?;
+        }
+        Ok(scope.nbi_wait(Operations::ALL)?)
+    })??;
+    Ok(megabytes_per_second(begin, PUT * side.count))
 }
 
+/// As [`put_flood`] for gets, as many under way as there are places of [`PUT`] bytes in `into`.
+fn get_flood(side: &Side, into: &mut [u8]) -> Result<f64> {
+    let begin = Instant::now();
+    let mut left = side.count;
+    while left > 0 {
+        side.client.scope(|scope| -> Result<()> {
+            for place in into.chunks_mut(PUT).take(left) {
+                let _ = scope.get_nbi(Rank(1), 0, place, Flags::NONE)?;
+                left -= 1;
+            }
+            Ok(scope.nbi_wait(Operations::ALL)?)
+        })??;
+        black_box(&mut *into);
+    }
+    Ok(megabytes_per_second(begin, PUT * side.count))
+}
+
+/// Puts of 1 MB and nothing else, for a program that another one takes turns with.
 fn put(side: &mut Side) -> Result<()> {
     let from = vec![1_u8; PUT];
     for pair in 0..=side.pairs {
-        let ours = |side: &Side| {
-            let begin = Instant::now();
-            side.client.scope(|scope| -> Result<()> {
-                for _ in 0..side.count {
-                    let _ = scope.put_nbi(
-                        Rank(1),
-                        0,
-                        black_box(&from),
-                        LocalCompletion::Defer,
-                        Flags::NONE,
-                    )?;
-                }
-                Ok(scope.nbi_wait(Operations::ALL)?)
-            })??;
-            Ok(megabytes_per_second(begin, PUT * side.count))
-        };
-        let value = side.against_server(|| ours(side))?;
+        let value = side.against_server(|| put_flood(side, &from))?;
         side.tell(pair, &[("put_mbps", value)]);
+    }
+    Ok(())
+}
+
+/// Puts and gets of 1 MB, and as much over TCP: read into one place as what is put, into as many as
+/// what is got.
+fn large(side: &mut Side) -> Result<()> {
+    let (from, mut into) = (vec![1_u8; PUT], vec![1_u8; WINDOW * PUT]);
+    for pair in 0..=side.pairs {
+        let mut samples = vec![
+            ("put_mbps", side.against_server(|| put_flood(side, &from))?),
+            ("get_mbps", side.against_server(|| get_flood(side, &mut into))?),
+        ];
+        if side.tcp.is_some() {
+            let blocks = (&from[..], side.count);
+            for (key, places) in [("tcp_mbps", 1), ("tcp_places_mbps", WINDOW)] {
+                let rate = side
+                    .over_tcp(|tcp, first| raw_tcp::flood(tcp, first, blocks, (places, |_| 0)))?;
+                samples.push((key, rate));
+            }
+        }
+        side.tell(pair, &samples);
     }
     Ok(())
 }
@@ -543,6 +481,9 @@ fn small(side: &mut Side) -> Result<()> {
             Ok(side.client.put(peer, TRIP_PLACE, black_box(&word.to_ne_bytes()))?)
         })?;
         samples.push(("put8_seen_us", seen));
+        if side.tcp.is_some() {
+            samples.push(("tcp_spin_us", side.tcp_trips(Wait::Awake)?));
+        }
         side.tell(pair, &samples);
     }
     Ok(())

@@ -74,22 +74,44 @@ pub(crate) fn flood(repetitions: Repetitions) -> Result<Findings> {
     Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
-/// Puts over the software adapter, and what a round trip allocates.
+/// Puts and gets over the software adapter, and what a round trip allocates.
 pub(crate) fn put_and_quiet(repetitions: Repetitions) -> Result<Findings> {
     let pairs = repetitions.pairs.to_string();
-    let mut samples = measure(&["put", &pairs, "200"])?;
-    samples.extend(measure(&["quiet", "3"])?);
+    let small = measure(&["small", &pairs, "5000", "tcp"])?;
+    let large = measure(&["large", &pairs, "200", "tcp"])?;
+    let quiet = measure(&["quiet", "3"])?;
+    let trip =
+        |figure, key| Row::paired(figure, &small, [key, "tcp_spin_us"], "µs", Target::AtMost(1.2));
+    let flood = |figure, keys| Row::paired(figure, &large, keys, "MB/s", Target::AtLeast(0.9));
     let rows = vec![
-        Row::alone("put of 1 MB flood over soft", &samples, "put_mbps", "MB/s", Target::None)?,
+        trip("put of 8 B that is complete over soft, TCP ping-pong that spins", "put8_us")?,
+        trip("get of 8 B over soft, TCP ping-pong that spins", "get8_us")?,
+        flood(
+            "put of 1 MB flood over soft, write and read of 1 MB over TCP",
+            ["put_mbps", "tcp_mbps"],
+        )?,
+        flood(
+            "get of 1 MB flood over soft, write and read of 1 MB over TCP, to as many places",
+            ["get_mbps", "tcp_places_mbps"],
+        )?,
         Row::alone(
             "allocations of both ranks in a round trip of a Short over soft",
-            &samples,
+            &quiet,
             "allocations_per_trip",
             "",
             Target::Bound(0.0),
         )?,
     ];
-    Ok(Findings { rows, samples, notes: Vec::new(), ..Findings::default() })
+    let mut samples = small;
+    samples.extend(large);
+    samples.extend(quiet);
+    let notes = vec![
+        "net-put: puts and gets of 8 B: medians of 5000 that wait for their end, the target polls; the ping-pong of 32 bytes is \
+         that of net-short, in the same two processes. 1 MB: 200 transfers, of gets 8 under way together, each to a \
+         place of its own; nobody looks at what arrives."
+            .to_owned(),
+    ];
+    Ok(Findings { rows, samples, notes, ..Findings::default() })
 }
 
 /// Fetch-adds over the software adapter.

@@ -109,17 +109,25 @@ impl Wire {
     }
 }
 
+/// Shorts of a flood on a real device take at most 1.1 of the time of perftest's sends.
+const LEAST_RATE: f64 = 1.0 / 1.1;
+
+fn target(figure: &Figure, who: &str, wire: Wire) -> Target {
+    match (who, wire, figure.more_is_better) {
+        ("bare means", Wire::Roce, _) if figure.ours == "short_rate" => Target::AtLeast(LEAST_RATE),
+        // Bare means have other programs between them and the wire than we; they are no peer.
+        ("bare means", ..) => Target::None,
+        (_, _, true) => Target::AtLeast(1.0),
+        (_, _, false) => Target::AtMost(1.0),
+    }
+}
+
 /// A row for each of the others that has such a test, and was there.
 fn rows(samples: &Samples, wire: Wire) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for figure in &FIGURES {
         for (who, key) in OTHERS.into_iter().zip(figure.others) {
-            // Bare means have other programs between them and the wire than we; they are no peer.
-            let target = match (who, figure.more_is_better) {
-                ("bare means", _) => Target::None,
-                (_, true) => Target::AtLeast(1.0),
-                (_, false) => Target::AtMost(1.0),
-            };
+            let target = target(figure, who, wire);
             let name = format!("{} over {}, {who}", figure.name, wire.words().1);
             if samples.0.contains_key(key) {
                 let keys = [figure.ours, key];
@@ -255,4 +263,25 @@ fn rows_of(record: &Value, wire: Wire) -> Vec<(&str, &str, &Value)> {
         Some((figure, who, row))
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_means_bound_the_rate_of_messages_on_a_real_device_alone() {
+        let bound = |wire, ours| {
+            let figure = FIGURES.iter().find(|figure| figure.ours == ours).unwrap();
+            OTHERS.map(|who| match target(figure, who, wire) {
+                Target::AtLeast(least) => format!("at least {least:.2}"),
+                Target::AtMost(most) => format!("at most {most:.2}"),
+                other => format!("{other:?}"),
+            })
+        };
+        let least = "at least 1.00";
+        assert_eq!(bound(Wire::Roce, "short_rate"), [least, least, "at least 0.91"]);
+        assert_eq!(bound(Wire::Tcp, "short_rate"), [least, least, "None"]);
+        assert_eq!(bound(Wire::Roce, "am_short_us"), ["at most 1.00", "at most 1.00", "None"]);
+    }
 }
