@@ -18,11 +18,11 @@ use bench::arena::{Arena, Result};
 use bench::poller::against_poller;
 use bench::raw_tcp::{self, Wait};
 use bench::raw_writes::RawWrites;
+use bench::rounds;
 use bench::sys::CountingAllocator;
 use bench::timing::{in_turns, megabytes_per_second, middle, thousands_per_second, typical};
 use gasnet_ibv::{
-    AtomicOps, BarrierFlags, Client, Entry, Flags, HandlerIndex, LocalCompletion, Operations, Rank,
-    ReduceOp, Seq,
+    AtomicOps, Client, Entry, Flags, HandlerIndex, LocalCompletion, Operations, Rank, ReduceOp, Seq,
 };
 use testkit::report::show;
 
@@ -159,7 +159,7 @@ fn sum_lines(bytes: &[u8]) -> u64 {
 
 impl Side {
     fn meet(&self) -> Result<()> {
-        Ok(self.client.barrier(0, BarrierFlags::ANONYMOUS)?)
+        rounds::meet(&self.client)
     }
 
     fn first(&self) -> bool {

@@ -5,11 +5,12 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use bench::arena::{Arena, Result};
+use bench::timing::megabytes_per_second;
 use gasnet_ibv::{BarrierFlags, Client, Rank, Seq};
 use testkit::report::show;
 
 const BYTES: usize = 1 << 20;
-const TIMES: u32 = 200;
+const TIMES: usize = 200;
 
 fn main() -> Result<()> {
     let pairs: usize = std::env::args().nth(1).unwrap_or_default().parse()?;
@@ -30,8 +31,7 @@ fn speed(mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     for _ in 0..TIMES {
         work()?;
     }
-    let bytes = f64::from(TIMES) * f64::from(1 << 20);
-    Ok(bytes / 1e6 / begin.elapsed().as_secs_f64())
+    Ok(megabytes_per_second(begin, TIMES * BYTES))
 }
 
 fn measure(client: &Client<Seq>, own: &Arena, pairs: usize) -> Result<()> {

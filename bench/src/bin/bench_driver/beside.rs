@@ -19,9 +19,8 @@ const KINDS: [(&str, u32, &str); 5] = [
     ("barrier", 4, "barriers of 4 ranks"),
     ("queue", 2, "floods of 200 Shorts"),
 ];
-/// So many times the pairs for ranks that share processors: beside others a run of theirs has half or all of
-/// its usual rate (107,000 to 228,000 barriers a second in 20 runs), and medians of 20 pairs were
-/// 0.35x to 0.51x.
+/// So many times the pairs for ranks that share processors: beside others their rates vary by two
+/// (107,000 to 228,000 barriers a second in 20 runs), and medians of 20 pairs were 0.35x to 0.51x.
 const CROWD_TIMES: usize = 3;
 /// Length of a run.
 const SECONDS: &str = "0.5";
@@ -104,7 +103,7 @@ pub(crate) fn beside(repetitions: Repetitions) -> Result<Findings> {
     let autogroup = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
     let by_sessions = autogroup.is_ok_and(|text| text.trim() == "1");
     let notes = vec![format!(
-        "net-beside: ranks for {SECONDS} s, beside as many shell loops as there are processors and alone, in turn; {CROWD_TIMES} times as many runs of 4 ranks, whose rates vary most. Ranks of a job without a \
+        "net-beside: ranks for {SECONDS} s, beside as many shell loops as there are processors and alone, in turn; {CROWD_TIMES} times as many runs of ranks that share processors, whose rates vary most. Ranks of a job without a \
          nice value have a session of their own. Where the system schedules by sessions (kernel.sched_autogroup_enabled: {}) they \
          have half of each processor beside others of one session, and less beside others of a session each.",
         if by_sessions { "yes" } else { "no" }
